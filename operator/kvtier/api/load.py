@@ -1,0 +1,133 @@
+"""From a document to a tier: parsing, every check, and errors a person can act on."""
+
+import sys
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from kvtier.api import explain, validate
+from kvtier.api.types import API_VERSION, KIND, KVCacheTier
+
+MAX_FILE_BYTES = 3 * 1024 * 1024
+"""No larger object passes the API server."""
+
+
+class InvalidTier(ValueError):
+    """A tier that cannot be used; ``errors`` has one line per problem, each naming its field."""
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__("; ".join(errors))
+        self.errors: tuple[str, ...] = errors
+
+
+def parse_tier(document: Mapping[str, Any]) -> KVCacheTier:
+    """The tier that ``document`` (an object as the API server stores it) describes.
+
+    Runs the schema and every semantic check, so what is returned can be judged and rendered.
+    Raises InvalidTier with every problem found, in the order of the schema.
+    """
+    if not isinstance(document, Mapping):
+        raise InvalidTier(f"the document is not an object; write one {KIND}")
+    errors = [
+        f"{field}: {document.get(field)!r} is not {wanted}; write {field}: {wanted}"
+        for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
+        if document.get(field, wanted) != wanted
+    ]
+    if errors:
+        raise InvalidTier(*errors)
+    try:
+        tier = KVCacheTier.model_validate(_without_nulls(document), by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise InvalidTier(*explain.lines(error)) from None
+    if problems := validate.problems(tier):
+        raise InvalidTier(*problems)
+    return tier
+
+
+def load_file(path: str) -> KVCacheTier:
+    """The tier in the YAML or JSON file ``path``; ``-`` is standard input.
+
+    Raises InvalidTier, also for a file that cannot be read, holds several documents, or repeats a
+    key (which ``kubectl`` lets pass, keeping the last).
+    """
+    document = _parse_yaml(_read(path), path)
+    missing = [
+        f"{field}: missing; write {field}: {wanted}"
+        for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
+        if field not in document
+    ]
+    if missing:
+        raise InvalidTier(*missing)
+    return parse_tier(document)
+
+
+def _read(path: str) -> str:
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidTier(f"{path}: {error.strerror}; name a readable file") from None
+    except ValueError as error:  # a NUL in the path
+        raise InvalidTier(f"{path!r}: {error}; name a readable file") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidTier(f"{path}: larger than {MAX_FILE_BYTES} bytes; write one {KIND}")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidTier(f"{path}: not UTF-8 text; write YAML or JSON") from None
+
+
+def _parse_yaml(text: str, path: str) -> dict[str, Any]:
+    try:
+        documents = [found for found in yaml.load_all(text, _Loader) if found is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f" line {mark.line + 1}" if mark is not None else ""
+        raise InvalidTier(f"{path}:{line} {error.problem}; correct the YAML") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        first = str(error).splitlines()[0] if str(error) else "nested too deeply"
+        raise InvalidTier(f"{path}: {first}; correct the YAML") from None
+    if len(documents) != 1:
+        raise InvalidTier(f"{path}: {len(documents)} documents; write exactly one {KIND}")
+    if not isinstance(documents[0], dict):
+        raise InvalidTier(f"{path}: not an object; write one {KIND}")
+    return documents[0]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without repeated keys, and without dates: a revision may look like one."""
+
+
+def _mapping_without_repeats(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
+    loader.flatten_mapping(node)
+    seen: set[Hashable] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if not isinstance(key, Hashable) or key in seen:
+            raise yaml.MarkedYAMLError(
+                problem=f"key {key!r} is there twice; keep one", problem_mark=key_node.start_mark
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_repeats)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _without_nulls(value: Any) -> Any:
+    # The API server drops a null where a default can take its place.
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

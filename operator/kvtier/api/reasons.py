@@ -1,0 +1,60 @@
+"""Condition types and reasons: the words that a person searches for.
+
+Every reason has a section of the same name in docs/runbooks.md. A name never changes its meaning;
+a new situation gets a new name.
+"""
+
+from typing import Final
+
+# Condition types.
+SPEC_VALID: Final = "SpecValid"
+STORE_READY: Final = "StoreReady"
+GENERATION_CURRENT: Final = "GenerationCurrent"
+READY: Final = "Ready"
+PLACEMENT_ACCEPTED: Final = "PlacementAccepted"
+
+# SpecValid
+VALID: Final = "Valid"
+INVALID_SPEC: Final = "InvalidSpec"
+GENERATION_CHANGE_NOT_SUPPORTED: Final = "GenerationChangeNotSupported"
+
+# StoreReady
+ALL_RANKS_READY: Final = "AllRanksReady"
+RANKS_NOT_READY: Final = "RanksNotReady"
+ROLLING: Final = "Rolling"
+NAME_CONFLICT: Final = "NameConflict"
+SETTINGS_NOT_APPLIED: Final = "SettingsNotApplied"
+APPLY_FAILED: Final = "ApplyFailed"
+PAUSED: Final = "Paused"
+
+# GenerationCurrent
+LIVE: Final = "Live"
+RECORD_UNREADABLE: Final = "RecordUnreadable"
+NOT_PUBLISHED: Final = "NotPublished"
+
+# Ready
+TIER_READY: Final = "TierReady"
+NOT_READY: Final = "NotReady"
+
+# PlacementAccepted: judged from declared figures until something is measured.
+NOT_MEASURED: Final = "NotMeasured"
+LINK_NOT_DECLARED: Final = "LinkNotDeclared"
+T0_NOT_DECLARED: Final = "T0NotDeclared"
+BELOW_BREAK_EVEN: Final = "BelowBreakEven"
+
+CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
+    SPEC_VALID: (VALID, INVALID_SPEC, GENERATION_CHANGE_NOT_SUPPORTED),
+    STORE_READY: (
+        ALL_RANKS_READY,
+        RANKS_NOT_READY,
+        ROLLING,
+        NAME_CONFLICT,
+        SETTINGS_NOT_APPLIED,
+        APPLY_FAILED,
+        PAUSED,
+    ),
+    GENERATION_CURRENT: (LIVE, NOT_PUBLISHED, RECORD_UNREADABLE, GENERATION_CHANGE_NOT_SUPPORTED),
+    READY: (TIER_READY, NOT_READY),
+    PLACEMENT_ACCEPTED: (NOT_MEASURED, LINK_NOT_DECLARED, T0_NOT_DECLARED, BELOW_BREAK_EVEN),
+}
+"""The reasons that each condition type can carry."""

@@ -1,0 +1,191 @@
+"""The store protocol over ``valkey.asyncio``: one connection, bounded, never reconnected.
+
+The library's pooled client retries and reconnects by itself; a session that goes on with another
+process behind the same address would make proofs about the wrong server. So this uses the
+library's ``Connection`` and closes it on the first failure.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+from valkey.asyncio import Connection
+from valkey.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    NoPermissionError,
+    ResponseError,
+    ValkeyError,
+)
+
+from kvtier.redact import redact
+from kvtier.store.acl import check_load, parse_getuser, revision
+from kvtier.store.protocol import (
+    REVISION_USER,
+    AclUser,
+    Address,
+    Connect,
+    Credentials,
+    Store,
+    StoreDenied,
+    StoreError,
+    StoreUnreachable,
+)
+
+CONNECT_SECONDS = 2.0
+REPLY_SECONDS = 5.0
+
+
+def connector(
+    *, connect_seconds: float = CONNECT_SECONDS, reply_seconds: float = REPLY_SECONDS
+) -> Connect:
+    """A ``Connect`` whose sessions wait at most so long to open, and for each reply."""
+
+    @asynccontextmanager
+    async def connect(address: Address, credentials: Credentials) -> AsyncIterator[Store]:
+        # Naming no library and no client keeps CLIENT SETINFO and SETNAME out of the user's ACL.
+        connection = Connection(
+            host=address.host,
+            port=address.port,
+            username=credentials.username,
+            password=credentials.password,
+            socket_connect_timeout=connect_seconds,
+            socket_timeout=reply_seconds,
+            decode_responses=True,
+            encoding_errors="replace",
+            lib_name=None,
+            lib_version=None,
+        )
+        session = ValkeyStore(connection, address=address, credentials=credentials)
+        try:
+            await session.open(connect_seconds + reply_seconds)
+            yield session
+        finally:
+            with suppress(ValkeyError):
+                await connection.disconnect()
+
+    return connect
+
+
+class ValkeyStore:
+    """One session; made by ``connector``."""
+
+    def __init__(
+        self, connection: Connection, *, address: Address, credentials: Credentials
+    ) -> None:
+        self._connection = connection
+        self._address = address
+        self._secrets = (credentials.password,)
+        self._lock = asyncio.Lock()
+
+    async def open(self, seconds: float) -> None:
+        """Connect and authenticate within ``seconds``, name resolution included."""
+        with self._translated("AUTH"):
+            async with asyncio.timeout(seconds):
+                await self._connection.connect()  # type: ignore[no-untyped-call]
+
+    async def ping(self) -> None:
+        if await self._call("PING") != "PONG":
+            raise self._error("PING", "answered something else than PONG")
+
+    async def info(self, *sections: str) -> dict[str, str]:
+        text: str = await self._call("INFO", *sections)
+        pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
+        return {name: value for name, colon, value in pairs if colon}
+
+    async def dbsize(self) -> int:
+        return int(await self._call("DBSIZE"))
+
+    async def config_get(self, *names: str) -> dict[str, str]:
+        if not names:
+            return {}
+        reply = await self._call("CONFIG GET", *names)
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+
+    async def config_set(self, values: Mapping[str, str]) -> None:
+        if values:
+            await self._call("CONFIG SET", *(word for pair in values.items() for word in pair))
+
+    async def acl_list(self) -> list[str]:
+        return list(await self._call("ACL LIST"))
+
+    async def acl_users(self) -> list[str]:
+        return list(await self._call("ACL USERS"))
+
+    async def acl_getuser(self, name: str) -> AclUser | None:
+        return parse_getuser(name, await self._call("ACL GETUSER", name))
+
+    async def acl_setuser(self, name: str, rules: Sequence[str]) -> None:
+        await self._call("ACL SETUSER", name, *rules)
+
+    async def acl_load(self, users: Mapping[str, Sequence[str]]) -> str | None:
+        check_load(users)
+        replies = await self._transaction(
+            ("ACL LOAD",),
+            *(("ACL SETUSER", name, *rules) for name, rules in users.items()),
+            ("ACL GETUSER", REVISION_USER),
+        )
+        return revision(parse_getuser(REVISION_USER, replies[-1]))
+
+    async def acl_dryrun(self, name: str, *command: str) -> bool:
+        return bool(await self._call("ACL DRYRUN", name, *command) == "OK")
+
+    async def _call(self, command: str, *arguments: str) -> Any:
+        async with self._lock:
+            with self._translated(command, *arguments):
+                await self._send([(command, *arguments)])
+                return await self._connection.read_response()
+
+    async def _transaction(self, *commands: tuple[str, ...]) -> list[Any]:
+        """Replies of ``commands`` run as one; raises the first error among them."""
+        async with self._lock:
+            with self._translated("MULTI"):
+                await self._send([("MULTI",), *commands, ("EXEC",)])
+                # All replies are read before any error is raised, so that none is left over for
+                # the next call. The first error says why; EXEC only says that there was one.
+                outcomes = [await self._outcome() for _ in range(len(commands) + 2)]
+        replies = outcomes[-1] if isinstance(outcomes[-1], list) else []
+        for words, outcome in [
+            *zip(commands, outcomes[1:-1], strict=True),
+            *zip(commands, replies, strict=False),
+            (("EXEC",), outcomes[-1]),
+        ]:
+            if isinstance(outcome, ResponseError):
+                with self._translated(*words):
+                    raise outcome
+        return replies
+
+    async def _outcome(self) -> Any:
+        try:
+            return await self._connection.read_response()
+        except ResponseError as error:
+            return error
+
+    async def _send(self, commands: list[tuple[str, ...]]) -> None:
+        # The library would silently connect again, perhaps to another process.
+        if not self._connection.is_connected:
+            raise StoreUnreachable(f"{self._address}: the session is closed")
+        await self._connection.send_packed_command(self._connection.pack_commands(commands))
+
+    def _error(self, command: str, reason: str, *secrets: str) -> StoreError:
+        return StoreError(self._text(command, reason, *secrets))
+
+    def _text(self, command: str, reason: object, *secrets: str) -> str:
+        return redact(f"{self._address}: {command}: {reason}", *self._secrets, *secrets)
+
+    @contextmanager
+    def _translated(self, command: str, *arguments: str) -> Iterator[None]:
+        """Turn the library's errors into the protocol's; no text of the cause is kept."""
+        # Servers repeat the rule they did not understand, and a rule may be a password.
+        secrets = [word[1:] for word in arguments if word[:1] in {">", "<", "#", "!"}]
+        try:
+            yield
+        except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
+            raise StoreDenied(self._text(command, error, *secrets)) from None
+        except (ResponseError, BusyLoadingError) as error:
+            raise self._error(command, str(error), *secrets) from None
+        except (ValkeyError, OSError, TimeoutError) as error:
+            reason = str(error) or "no answer in time"
+            raise StoreUnreachable(self._text(command, reason, *secrets)) from None

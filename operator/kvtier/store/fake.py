@@ -1,0 +1,273 @@
+"""Valkeys in memory, for tests of everything above the store.
+
+They keep what the contract suite holds real servers to: users and their permissions, settings
+and how they are read back, run ids, the number of keys. Faults are injected before or after a
+call takes effect, and every call is logged.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from kvtier.store.acl import check_load, revision
+from kvtier.store.config import OUTPUT_BUFFER_LIMIT, canonical, output_buffer_limits
+from kvtier.store.fake_acl import FakeUser, parse_users
+from kvtier.store.protocol import (
+    REVISION_USER,
+    AclUser,
+    Address,
+    Credentials,
+    Store,
+    StoreDenied,
+    StoreError,
+    StoreUnreachable,
+)
+
+T = TypeVar("T")
+
+IMMUTABLE = {
+    "8.1": frozenset({"io-threads", "databases", "tcp-backlog", "disable-thp", "aclfile"}),
+    "9.1": frozenset({"databases", "tcp-backlog", "disable-thp", "aclfile"}),
+}
+_OUTPUT_BUFFER_DEFAULT = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
+
+
+@dataclass(slots=True)
+class Fault:
+    """``error`` instead of the answer, ``times`` times, to the protocol's method ``call``.
+
+    ``after``: what was asked has happened all the same. ``connect`` is a call too.
+    """
+
+    call: str
+    error: StoreError
+    after: bool = False
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of one session; ``arguments`` as the method was given them."""
+
+    username: str
+    name: str
+    arguments: tuple[object, ...] = ()
+
+
+@dataclass(slots=True)
+class FakeServer:
+    """One server. ``settings`` is its configuration file, ``acl_file`` what is mounted.
+
+    Only names in ``settings`` are known to it. ``keys`` are its keys; ``acl_file`` may be changed
+    at any time, and ACL LOAD or ``restart`` reads it.
+    """
+
+    acl_file: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    version: Literal["8.1", "9.1"] = "9.1"
+    up: bool = True
+    keys: set[str] = field(default_factory=set)
+    faults: list[Fault] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    run_id: str = ""
+    config: dict[str, str] = field(default_factory=dict)
+    users: dict[str, FakeUser] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process: another run id, settings and users of the files, no keys."""
+        self.run_id = secrets.token_hex(20)
+        self.users = parse_users(self.acl_file)
+        self.keys.clear()
+        self.config = {OUTPUT_BUFFER_LIMIT: _OUTPUT_BUFFER_DEFAULT}
+        for name, value in self.settings.items():
+            self.config[name] = self._readback(name, value)
+
+    def _readback(self, name: str, value: str) -> str:
+        if name != OUTPUT_BUFFER_LIMIT:
+            return canonical(value)
+        limits = output_buffer_limits(self.config[name]) | output_buffer_limits(value)
+        text = " ".join(" ".join((kind, *numbers)) for kind, numbers in limits.items())
+        return text.replace("replica", "slave")
+
+    def set_config(self, values: Mapping[str, str]) -> None:
+        for name in values:
+            if name not in self.config:
+                raise StoreError(f"Unknown option or number of arguments for CONFIG SET - '{name}'")
+            if name in IMMUTABLE[self.version]:
+                raise StoreError(
+                    f"CONFIG SET failed (possibly related to argument '{name}') - "
+                    "can't set immutable config"
+                )
+        self.config |= {name: self._readback(name, value) for name, value in values.items()}
+
+    def take_fault(self, call: str, *, after: bool) -> None:
+        for fault in self.faults:
+            if fault.call == call and fault.after == after and fault.times > 0:
+                fault.times -= 1
+                raise fault.error
+
+
+class FakeStores:
+    """A network of servers: ``connect`` reaches those that are registered and up."""
+
+    def __init__(self, servers: Mapping[Address, FakeServer] | None = None) -> None:
+        self.servers: dict[Address, FakeServer] = dict(servers or {})
+        self.open_sessions = 0
+
+    @asynccontextmanager
+    async def connect(self, address: Address, credentials: Credentials) -> AsyncIterator[Store]:
+        server = self.servers.get(address)
+        if server is None or not server.up:
+            raise StoreUnreachable(f"{address}: AUTH: connection refused")
+        server.calls.append(Call(username=credentials.username, name="connect"))
+        server.take_fault("connect", after=False)
+        user = server.users.get(credentials.username)
+        if user is None or not user.accepts(credentials.password):
+            raise StoreDenied(
+                f"{address}: AUTH: invalid username-password pair or user is disabled."
+            )
+        self.open_sessions += 1
+        try:
+            yield FakeStore(server, address=address, username=credentials.username)
+        finally:
+            self.open_sessions -= 1
+
+
+class FakeStore:
+    """A session; made by ``FakeStores.connect``."""
+
+    def __init__(self, server: FakeServer, *, address: Address, username: str) -> None:
+        self._server = server
+        self._address = address
+        self._username = username
+        self._run_id = server.run_id
+        self._open = True
+
+    async def ping(self) -> None:
+        self._run("ping", needs=["ping"], act=lambda: None)
+
+    async def info(self, *sections: str) -> dict[str, str]:
+        server = self._server
+        fields = {
+            "valkey_version": {"8.1": "8.1.8", "9.1": "9.1.2"}[server.version],
+            "run_id": server.run_id,
+        }
+        return self._run("info", *sections, needs=["info"], act=lambda: fields)
+
+    async def dbsize(self) -> int:
+        return self._run("dbsize", needs=["dbsize"], act=lambda: len(self._server.keys))
+
+    async def config_get(self, *names: str) -> dict[str, str]:
+        config = self._server.config
+        return self._run(
+            "config_get",
+            *names,
+            needs=["config|get"],
+            act=lambda: {name: config[name] for name in names if name in config},
+        )
+
+    async def config_set(self, values: Mapping[str, str]) -> None:
+        self._run(
+            "config_set",
+            dict(values),
+            needs=["config|set"],
+            act=lambda: self._server.set_config(values),
+        )
+
+    async def acl_list(self) -> list[str]:
+        users = self._server.users
+        return self._run(
+            "acl_list", needs=["acl|list"], act=lambda: [user.line() for user in users.values()]
+        )
+
+    async def acl_users(self) -> list[str]:
+        return self._run("acl_users", needs=["acl|users"], act=lambda: list(self._server.users))
+
+    async def acl_getuser(self, name: str) -> AclUser | None:
+        return self._run(
+            "acl_getuser", name, needs=["acl|getuser"], act=lambda: self._user_view(name)
+        )
+
+    async def acl_setuser(self, name: str, rules: Sequence[str]) -> None:
+        self._run(
+            "acl_setuser",
+            name,
+            tuple(rules),
+            needs=["acl|setuser"],
+            act=lambda: self._set_user(name, rules),
+        )
+
+    async def acl_load(self, users: Mapping[str, Sequence[str]]) -> str | None:
+        check_load(users)
+        return self._run(
+            "acl_load",
+            {name: tuple(rules) for name, rules in users.items()},
+            needs=["multi", "acl|load", "acl|setuser", "acl|getuser", "exec"],
+            act=lambda: self._load(users),
+        )
+
+    async def acl_dryrun(self, name: str, *command: str) -> bool:
+        return self._run(
+            "acl_dryrun",
+            name,
+            *command,
+            needs=["acl|dryrun"],
+            act=lambda: self._existing(name).may_run(*command),
+        )
+
+    def _run(self, name: str, *arguments: object, needs: Iterable[str], act: Callable[[], T]) -> T:
+        server = self._server
+        if not self._open or not server.up or server.run_id != self._run_id:
+            self._open = False
+            raise StoreUnreachable(f"{self._address}: the session is closed")
+        server.calls.append(Call(self._username, name, arguments))
+        try:
+            server.take_fault(name, after=False)
+            user = server.users[self._username]
+            for command in needs:
+                if not user.may_run(command):
+                    raise StoreDenied(
+                        f"{self._address}: User {self._username} has no permissions to run "
+                        f"the '{command}' command"
+                    )
+            result = act()
+            server.take_fault(name, after=True)
+        except StoreUnreachable:
+            self._open = False
+            raise
+        # A server closes the sessions of users that are gone.
+        self._open = self._username in server.users
+        return result
+
+    def _existing(self, name: str) -> FakeUser:
+        user = self._server.users.get(name)
+        if user is None:
+            raise StoreError(f"User '{name}' not found")
+        return user
+
+    def _user_view(self, name: str) -> AclUser | None:
+        user = self._server.users.get(name)
+        return user.view() if user else None
+
+    def _set_user(self, name: str, rules: Sequence[str]) -> None:
+        changed = deepcopy(self._server.users.get(name, FakeUser(name)))
+        changed.apply(rules)
+        self._server.users[name] = changed
+
+    def _load(self, users: Mapping[str, Sequence[str]]) -> str | None:
+        refused: StoreError | None = None
+        try:
+            self._server.users = parse_users(self._server.acl_file)
+        except StoreError as error:
+            refused = error
+        for name, rules in users.items():
+            self._set_user(name, rules)
+        if refused:
+            raise refused
+        return revision(self._user_view(REVISION_USER))

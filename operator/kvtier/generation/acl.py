@@ -1,0 +1,122 @@
+"""The users of a rank's Valkey, as the record has them.
+
+Valkey itself enforces who reads what: an engine's user reaches only its generation's keys of its
+own rank. The same rules are the ACL file that a rank loads when it starts and the SETUSER commands
+that put a running rank right.
+"""
+
+import hashlib
+
+from kvtier.generation.record import Record
+
+DEFAULT_USER = "default"
+HEALTH_USER = "health"
+OPERATOR_USER = "operator"
+REVISION_USER = "_rev"
+
+# Only what clients were seen to need: LMCache's Valkey client connects with HELLO, AUTH, CLIENT
+# SETINFO, CLIENT SETNAME and INFO, and stores with GET, SET and EXISTS. FLUSHDB and SCAN take no
+# key, so no key pattern holds them: they must not be here.
+ENGINE_COMMANDS = [
+    "get",
+    "set",
+    "exists",
+    "hello",
+    "auth",
+    "ping",
+    "info",
+    "client|setinfo",
+    "client|setname",
+]
+OPERATOR_COMMANDS = [
+    "hello",
+    "auth",
+    "ping",
+    "client|setinfo",
+    "client|setname",
+    "acl|setuser",
+    "acl|deluser",
+    "acl|dryrun",
+    "acl|load",
+    "acl|getuser",
+    "acl|list",
+    "acl|users",
+    "client|kill",
+    "client|list",
+    "multi",
+    "exec",
+    "config|get",
+    "config|set",
+    "info",
+    "dbsize",
+    "scan",
+    "unlink",
+    "flushdb",
+]
+
+
+def key_prefix(generation: str, rank: int) -> str:
+    """The prefix of a generation's keys on one rank; engines put an ``@`` behind it.
+
+    The rank is part of it: with one LMCache server per rank the rest of a key is the same on every
+    rank, and an address that points at the wrong rank must be a miss, not another rank's heads.
+    """
+    return f"kvt-{generation}-r{rank}"
+
+
+def users(record: Record, *, rank: int) -> dict[str, tuple[str, ...]]:
+    """The ACL rules of every user of a rank, each list beginning with ``reset``, without ``_rev``.
+
+    ``reset`` leaves a user off, without passwords, keys, channels or commands.
+    """
+    rules: dict[str, tuple[str, ...]] = {
+        DEFAULT_USER: ("reset",),
+        # Any word is its password: the readiness probe needs no secret, and PING gives nothing
+        # away. ``nopass`` cannot be had without AUTH, so the probe still names the user.
+        HEALTH_USER: ("reset", "on", "nopass", "+ping"),
+        OPERATOR_USER: (
+            "reset",
+            "on",
+            _password(record.operator_token),
+            "~*",
+            *_allow(OPERATOR_COMMANDS),
+        ),
+    }
+    for entry in record.generations:
+        rules[entry.token] = (
+            "reset",
+            "on",
+            _password(entry.token),
+            f"~{key_prefix(entry.id, rank)}@*",
+            *_allow(ENGINE_COMMANDS),
+        )
+    return rules
+
+
+def acl_file(record: Record, *, rank: int) -> str:
+    """The ACL file of one rank, ending with the user that carries its revision."""
+    revision = acl_revision(record, rank=rank)
+    return f"{_lines(record, rank=rank)}user {REVISION_USER} reset #{revision}\n"
+
+
+def acl_revision(record: Record, *, rank: int) -> str:
+    """SHA-256 (hex) of the file's users.
+
+    The file gives it to the user ``_rev``, who is off and has it as password hash: ACL GETUSER
+    ``_rev`` then tells which file a server has loaded, and nothing else can.
+    """
+    return hashlib.sha256(_lines(record, rank=rank).encode("ascii")).hexdigest()
+
+
+def _lines(record: Record, *, rank: int) -> str:
+    return "".join(
+        f"user {name} {' '.join(rules)}\n" for name, rules in users(record, rank=rank).items()
+    )
+
+
+def _password(token: str) -> str:
+    return f"#{hashlib.sha256(token.encode('ascii')).hexdigest()}"
+
+
+def _allow(commands: list[str]) -> tuple[str, ...]:
+    return tuple(f"+{command}" for command in commands)

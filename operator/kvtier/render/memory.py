@@ -1,0 +1,95 @@
+"""How much of a rank's memory limit holds KV, and how many connections that allows for."""
+
+from dataclasses import dataclass
+
+from kvtier.api.types import KVCacheTierSpec
+from kvtier.breakeven.tier import chunk_bytes_per_rank
+from kvtier.render.quantities import memory_quantity
+
+WORKERS = 8
+"""Connections of one engine to one rank: LMCache's default ``num_workers``, and the most that a
+published configuration asks for. Fewer, where a slow link brings them down, need no other size."""
+MIN_CHUNKS = 16
+MAX_CHUNK_BYTES = 512 << 20
+"""Valkey's ``proto-max-bulk-len``: no larger value can be stored."""
+_MIB = 1 << 20
+
+
+class MemoryTooSmall(ValueError):
+    """A rank that could not work. One line that names the field and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Memory of one rank, in bytes.
+
+    ``limit`` is the container's, ``reserve`` what Valkey needs beside the data, ``maxmemory`` the
+    rest. ``connections`` are the engines' at full pool size, ``chunk_bytes`` is one chunk as this
+    rank stores it, ``chunks`` how many of them fit.
+    """
+
+    limit: int
+    reserve: int
+    maxmemory: int
+    connections: int
+    chunk_bytes: int
+    chunks: int
+
+
+def memory(spec: KVCacheTierSpec) -> RankMemory:
+    """The memory of one rank of this tier.
+
+    reserve = max(10 % of the limit, 2 x connections x chunk bytes, min(512 MiB, 25 % of the
+    limit)): every connection may hold a chunk that comes in and one that goes out, beside what the
+    allocator and the process need. Valkey never forks here, so nothing is kept for copies.
+
+    Raises MemoryTooSmall if fewer than 16 chunks would fit, or one chunk is more than Valkey takes.
+    """
+    chunk = chunk_bytes_per_rank(spec)
+    if chunk > MAX_CHUNK_BYTES:
+        raise MemoryTooSmall(
+            f"spec.pool.chunkTokens: a chunk of {spec.pool.chunk_tokens} tokens is {chunk} bytes "
+            f"on a rank, and Valkey stores no value above {MAX_CHUNK_BYTES}; lower it to at most "
+            f"{spec.pool.chunk_tokens * MAX_CHUNK_BYTES // chunk}"
+        )
+    limit = spec.store.memory_bytes
+    connections = WORKERS * spec.pool.max_engines
+    buffers = 2 * connections * chunk
+    reserve = max(_ceil_div(limit, 10), buffers, min(512 * _MIB, limit // 4))
+    maxmemory = max(limit - reserve, 0)
+    chunks = maxmemory // chunk
+    if chunks < MIN_CHUNKS:
+        raise MemoryTooSmall(
+            f"spec.store.memoryPerRank: {spec.store.memory_per_rank} leaves room for {chunks} "
+            f"chunks of {chunk} bytes beside the buffers of {connections} connections; a rank "
+            f"needs {MIN_CHUNKS}: set it to at least "
+            f"{memory_quantity(_least_limit(chunk, buffers))}, or lower spec.pool.maxEngines"
+        )
+    return RankMemory(
+        limit=limit,
+        reserve=reserve,
+        maxmemory=maxmemory,
+        connections=connections,
+        chunk_bytes=chunk,
+        chunks=chunks,
+    )
+
+
+def _least_limit(chunk: int, buffers: int) -> int:
+    """The least limit with room for 16 chunks, rounded up to a MiB.
+
+    What each of the three reserves leaves grows with the limit, so each gives a least limit of its
+    own and the largest of them satisfies all.
+    """
+    data = MIN_CHUNKS * chunk
+    least = max(
+        _ceil_div(10 * data, 9),
+        data + buffers,
+        min(_ceil_div(4 * data, 3), data + 512 * _MIB),
+    )
+    # Rounding of the reserve itself may cost a byte.
+    return _ceil_div(least + 1, _MIB) * _MIB
+
+
+def _ceil_div(value: int, by: int) -> int:
+    return -(-value // by)

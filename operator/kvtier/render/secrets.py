@@ -1,0 +1,19 @@
+"""The Secrets that are not for engines: the operator's token, and the record with the ACL files."""
+
+from typing import Any
+
+from kvtier.api.types import KVCacheTier
+from kvtier.generation.acl import acl_file
+from kvtier.generation.record import Record, to_json
+from kvtier.render.meta import secret
+from kvtier.render.names import RECORD_KEY, TOKEN_KEY, acl_key, acl_name, operator_name
+
+
+def operator_secret(tier: KVCacheTier, record: Record) -> dict[str, Any]:
+    return secret(tier, operator_name(tier.metadata.name), data={TOKEN_KEY: record.operator_token})
+
+
+def acl_secret(tier: KVCacheTier, record: Record) -> dict[str, Any]:
+    """The record, and one ACL file per rank; a rank's pod mounts only its own file."""
+    files = {acl_key(rank): acl_file(record, rank=rank) for rank in range(tier.spec.pool.ranks)}
+    return secret(tier, acl_name(tier.metadata.name), data={RECORD_KEY: to_json(record), **files})

@@ -1,0 +1,209 @@
+"""The StatefulSet of one rank: one Valkey, nothing to keep."""
+
+from typing import Any
+
+from kvtier.api.types import KVCacheTier, Store, Toleration
+from kvtier.generation.acl import HEALTH_USER
+from kvtier.render.meta import digest, metadata
+from kvtier.render.names import (
+    CONFIG_KEY,
+    PORT,
+    RESTART_HASH,
+    TEMPLATE_HASH,
+    TIER_LABEL,
+    acl_key,
+    acl_name,
+    config_name,
+    labels,
+    rank_name,
+    selector,
+)
+from kvtier.render.quantities import cpu_quantity, memory_quantity
+from kvtier.render.valkey_conf import chosen_at_start
+
+VALKEY_UID = 999
+"""The user ``valkey`` of the official image. The image need not know it: Valkey writes nothing."""
+GRACE_SECONDS = 5
+"""With nothing to save Valkey exits within a tenth of a second of SIGTERM; waiting for it longer
+only keeps a hung one in the way of its successor."""
+NODE_LOSS_SECONDS = 30
+CONFIG_DIRECTORY = "/etc/valkey"
+ACL_DIRECTORY = "/etc/valkey/acl"
+
+
+def statefulset(tier: KVCacheTier, rank: int, *, image: str) -> dict[str, Any]:
+    """One replica, replaced only when its pod is deleted: kvtier decides when, for all ranks."""
+    name = rank_name(tier.metadata.name, rank)
+    template = _template(tier, rank, image=image)
+    meta = metadata(tier, name, rank=rank)
+    meta["annotations"] = {TEMPLATE_HASH: digest(template)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": meta,
+        "spec": {
+            "replicas": 1,
+            "serviceName": name,
+            # OrderedReady waits for a pod that will never be ready before it makes a better one.
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "selector": {"matchLabels": selector(tier.metadata.name, rank)},
+            "template": template,
+        },
+    }
+
+
+def restart_inputs(store: Store, settings: dict[str, str]) -> dict[str, Any]:
+    """What a user can change of a rank's pod, as plain data: the input of the restart hash.
+
+    It has the spec's own values, not what this release renders from them: another release, or
+    another default image, restarts nothing. ``settings`` are those of ``chosen_at_start``.
+    """
+    chosen = {
+        "image": store.image,
+        "version": store.version.value,
+        "memory": memory_quantity(store.memory_bytes),
+        "cpu": cpu_quantity(store.cpu),
+        "settings": settings,
+        "tolerations": [_toleration(toleration) for toleration in store.tolerations],
+        "nodeSelector": dict(store.node_selector),
+        "priorityClassName": store.priority_class_name,
+        "imagePullSecrets": [reference.name for reference in store.image_pull_secrets],
+        "labels": dict(store.labels),
+        "annotations": dict(store.annotations),
+    }
+    # Absent and empty are one: a field that a later release adds changes no hash until it is used.
+    return {name: value for name, value in chosen.items() if value}
+
+
+def _template(tier: KVCacheTier, rank: int, *, image: str) -> dict[str, Any]:
+    store = tier.spec.store
+    restart_hash = digest(restart_inputs(store, chosen_at_start(tier.spec)))
+    return {
+        "metadata": {
+            "labels": {**store.labels, **labels(tier.metadata.name, rank)},
+            "annotations": {**store.annotations, RESTART_HASH: restart_hash},
+        },
+        "spec": _pod(tier, rank, image=image),
+    }
+
+
+def _pod(tier: KVCacheTier, rank: int, *, image: str) -> dict[str, Any]:
+    store = tier.spec.store
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": VALKEY_UID,
+            "runAsGroup": VALKEY_UID,
+            "fsGroup": VALKEY_UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": _tolerations(store),
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {TIER_LABEL: tier.metadata.name}},
+            }
+        ],
+        "containers": [_container(store, image=image)],
+        "volumes": _volumes(tier.metadata.name, rank),
+    }
+    if store.node_selector:
+        pod["nodeSelector"] = dict(store.node_selector)
+    if store.priority_class_name:
+        pod["priorityClassName"] = store.priority_class_name
+    if store.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret.name} for secret in store.image_pull_secrets]
+    return pod
+
+
+def _container(store: Store, *, image: str) -> dict[str, Any]:
+    resources = {"cpu": cpu_quantity(store.cpu), "memory": memory_quantity(store.memory_bytes)}
+    return {
+        "name": "valkey",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["valkey-server", f"{CONFIG_DIRECTORY}/{CONFIG_KEY}"],
+        "ports": [{"name": "valkey", "containerPort": PORT, "protocol": "TCP"}],
+        "resources": {"requests": resources, "limits": dict(resources)},
+        "readinessProbe": _readiness_probe(),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
+            {"name": "acl", "mountPath": ACL_DIRECTORY, "readOnly": True},
+        ],
+    }
+
+
+def _readiness_probe() -> dict[str, Any]:
+    """Ready within a second of starting, unready only after 5 misses in a row.
+
+    A rank whose process ends is unready at once without any probe, so what misses detect is a hung
+    server. A busy one answers PING within tens of milliseconds even between values of 10 MB;
+    taking it out of its Service for one slow answer would refuse engines that reconnect. There is
+    no liveness probe: it could only kill a server that is slow, and the cache with it.
+    """
+    return {
+        "exec": {
+            "command": [
+                "valkey-cli",
+                "-p",
+                str(PORT),
+                # Without it the CLI exits 0 when the server answers with an error.
+                "-e",
+                "--no-auth-warning",
+                "--user",
+                HEALTH_USER,
+                # Any word: the user has no password, but without one the CLI does not log in.
+                "--pass",
+                "x",
+                "ping",
+            ]
+        },
+        "periodSeconds": 1,
+        "timeoutSeconds": 2,
+        "failureThreshold": 5,
+    }
+
+
+def _volumes(tier: str, rank: int) -> list[dict[str, Any]]:
+    key = acl_key(rank)
+    return [
+        {"name": "config", "configMap": {"name": config_name(tier)}},
+        {
+            "name": "acl",
+            "secret": {
+                "secretName": acl_name(tier),
+                # Neither the record nor other ranks' files.
+                "items": [{"key": key, "path": "users.acl"}],
+                "defaultMode": 0o440,
+            },
+        },
+    ]
+
+
+def _tolerations(store: Store) -> list[dict[str, Any]]:
+    node_loss = [
+        {
+            "key": f"node.kubernetes.io/{taint}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": NODE_LOSS_SECONDS,
+        }
+        for taint in ("not-ready", "unreachable")
+    ]
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    return [*node_loss, gpu, *(_toleration(toleration) for toleration in store.tolerations)]
+
+
+def _toleration(toleration: Toleration) -> dict[str, Any]:
+    return toleration.model_dump(by_alias=True, exclude_none=True)

@@ -1,0 +1,65 @@
+"""How an engine's connections to the ranks are set, so that a dead rank is a short stall."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from kvtier.api.types import KVCacheTierSpec
+from kvtier.render.memory import WORKERS, memory
+
+DEFAULT_BITS_PER_SECOND = 25e9
+"""Assumed where no link is declared: what a node of today has at least."""
+MIN_TIMEOUT = 0.25
+MAX_TIMEOUT = 1.0
+MARGIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """``workers`` connections of one engine to one rank; ``request_timeout`` in seconds.
+
+    ``bytes_per_second`` is one rank's share of the link that was assumed, ``link`` its name (None:
+    no link is declared). ``fits`` is False where the timeout is above a second even with one
+    worker: the link is too slow for this pool.
+    """
+
+    workers: int
+    request_timeout: float
+    bytes_per_second: float
+    link: str | None
+    fits: bool
+
+    def stall(self, chunks: int) -> float:
+        """Seconds that a lookup or load of ``chunks`` chunks waits for a rank that is dead:
+        LMCache gives up on one batch of ``workers`` after another."""
+        return ceil(chunks / self.workers) * self.request_timeout
+
+
+def transport(spec: KVCacheTierSpec) -> Transport:
+    """Workers and timeout of a stock LMCache adapter.
+
+    The timeout is 4 x the time in which one full batch in flight (chunk bytes on a rank x workers
+    x maxEngines) crosses one rank's share of the declared link, at least 0.25 s. Where that passes
+    1 s, workers come down until it does not, or there is one left.
+    """
+    link, rate = _link(spec)
+    share = rate / spec.pool.ranks
+    chunk = memory(spec).chunk_bytes
+    one = MARGIN * chunk * spec.pool.max_engines / share
+    workers = min(WORKERS, max(1, int(MAX_TIMEOUT / one)))
+    return Transport(
+        workers=workers,
+        # Up to the next hundredth: a person reads it.
+        request_timeout=max(MIN_TIMEOUT, ceil(100 * one * workers) / 100),
+        bytes_per_second=share,
+        link=link,
+        fits=one <= MAX_TIMEOUT,
+    )
+
+
+def _link(spec: KVCacheTierSpec) -> tuple[str | None, float]:
+    """Name and bytes/s of the farthest declared link: where ranks will be is not known here."""
+    declared = {link.domain: link.bytes_per_second for link in spec.placement.links}
+    for domain in reversed(spec.placement.domains):
+        if domain.name in declared:
+            return domain.name, declared[domain.name]
+    return None, DEFAULT_BITS_PER_SECOND / 8

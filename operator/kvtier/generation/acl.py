@@ -17,42 +17,19 @@ REVISION_USER = "_rev"
 # Only what clients were seen to need: LMCache's Valkey client connects with HELLO, AUTH, CLIENT
 # SETINFO, CLIENT SETNAME and INFO, and stores with GET, SET and EXISTS. FLUSHDB and SCAN take no
 # key, so no key pattern holds them: they must not be here.
-ENGINE_COMMANDS = [
-    "get",
-    "set",
-    "exists",
-    "hello",
-    "auth",
-    "ping",
-    "info",
-    "client|setinfo",
-    "client|setname",
-]
-OPERATOR_COMMANDS = [
-    "hello",
-    "auth",
-    "ping",
-    "client|setinfo",
-    "client|setname",
-    "acl|setuser",
-    "acl|deluser",
-    "acl|dryrun",
-    "acl|load",
-    "acl|getuser",
-    "acl|list",
-    "acl|users",
-    "client|kill",
-    "client|list",
-    "multi",
-    "exec",
-    "config|get",
-    "config|set",
-    "info",
-    "dbsize",
-    "scan",
-    "unlink",
-    "flushdb",
-]
+ENGINE_COMMANDS = (
+    *("get", "set", "exists"),
+    *("hello", "auth", "ping", "info", "client|setinfo", "client|setname"),
+)
+OPERATOR_COMMANDS = (
+    *("hello", "auth", "ping", "info", "client|setinfo", "client|setname"),
+    *("acl|setuser", "acl|deluser", "acl|dryrun", "acl|load"),
+    *("acl|getuser", "acl|list", "acl|users"),
+    *("client|kill", "client|list"),
+    *("multi", "exec"),
+    *("config|get", "config|set"),
+    *("dbsize", "scan", "unlink", "flushdb"),
+)
 
 
 def key_prefix(generation: str, rank: int) -> str:
@@ -118,5 +95,5 @@ def _password(token: str) -> str:
     return f"#{hashlib.sha256(token.encode('ascii')).hexdigest()}"
 
 
-def _allow(commands: list[str]) -> tuple[str, ...]:
+def _allow(commands: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"+{command}" for command in commands)

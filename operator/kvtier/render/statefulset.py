@@ -206,4 +206,6 @@ def _tolerations(store: Store) -> list[dict[str, Any]]:
 
 
 def _toleration(toleration: Toleration) -> dict[str, Any]:
-    return toleration.model_dump(by_alias=True, exclude_none=True)
+    fields = toleration.model_dump(by_alias=True, exclude_none=True)
+    # The API server leaves empty strings out, and the live object would never equal the intent.
+    return {name: value for name, value in fields.items() if value != ""}

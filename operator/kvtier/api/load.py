@@ -108,7 +108,7 @@ def _mapping_without_repeats(loader: _Loader, node: yaml.MappingNode) -> dict[Ha
     loader.flatten_mapping(node)
     seen: set[Hashable] = set()
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, Hashable) or key in seen:
             raise yaml.MarkedYAMLError(
                 problem=f"key {key!r} is there twice; keep one", problem_mark=key_node.start_mark

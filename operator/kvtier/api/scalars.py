@@ -8,10 +8,15 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, JsonValue
 
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
-DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$"
+# Without fractions below what the kubelet can hold: whole millicores, and bytes by unit.
+CPU_PATTERN = r"^([0-9]{1,4}(\.[0-9]{1,3})?|[0-9]{1,7}m)$"
+MEMORY_PATTERN = r"^[0-9]{1,18}(\.[0-9]{1,6})?(k|Ki|M|Mi|G|Gi|T|Ti)?$"
+RATE_PATTERN = r"^[0-9]{1,18}(\.[0-9]{1,6})?(k|Ki|M|Mi|G|Gi|T|Ti)?$"
+# Few digits, so that no conversion overflows (the API server's durations end at 292 years).
+DURATION_PATTERN = r"^([0-9]{1,6}(\.[0-9]{1,6})?(ns|us|ms|s|m|h))+$"
 DECIMAL_PATTERN = r"^[0-9]+(\.[0-9]+)?$"
 
 _QUANTITY_FACTORS = {
@@ -57,16 +62,58 @@ def parse_duration(text: str) -> float:
     )
 
 
-def _as_quantity_text(value: Any) -> Any:
-    # YAML reads a bare 64 as an integer; Kubernetes takes it as a quantity too. A bool is an int
-    # to Python and must not pass.
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+def _whole_number(value: Any) -> Any:
+    # The API server takes neither "5" nor true for an integer, but 5.0 it does.
+    if isinstance(value, bool | str):
+        raise ValueError(f"{value!r} is not a whole number; write a number without quotes")
     return value
 
 
-Quantity = Annotated[
-    str, BeforeValidator(_as_quantity_text), Field(pattern=QUANTITY_PATTERN, max_length=32)
+def _text(*, pattern: str, form: str, max_length: int, numbers: bool = False) -> BeforeValidator:
+    """A check of the form, whose message shows an example instead of the pattern.
+
+    ``numbers``: a bare integer is taken as text too, as Kubernetes does for quantities.
+    """
+
+    def check(value: Any) -> Any:
+        whole = numbers and isinstance(value, int) and not isinstance(value, bool)
+        text = str(value) if whole else value
+        if not isinstance(text, str):
+            raise ValueError(f"{value!r} is not a string; write {form}")
+        if len(text) > max_length or re.fullmatch(pattern[1:-1], text, flags=re.ASCII) is None:
+            raise ValueError(f"{text[:max_length]!r} has the wrong form; write {form}")
+        return text
+
+    return BeforeValidator(check)
+
+
+_QUANTITY_SCHEMA: dict[str, JsonValue] = {"x-kubernetes-int-or-string": True}
+
+Integer = Annotated[int, BeforeValidator(_whole_number)]
+Cpu = Annotated[
+    str,
+    _text(pattern=CPU_PATTERN, form="cores such as 1, 0.5 or 500m", max_length=16, numbers=True),
+    Field(pattern=CPU_PATTERN, max_length=16, json_schema_extra=_QUANTITY_SCHEMA),
 ]
-Duration = Annotated[str, Field(pattern=DURATION_PATTERN, max_length=32)]
-Decimal = Annotated[str, Field(pattern=DECIMAL_PATTERN, max_length=16)]
+Memory = Annotated[
+    str,
+    _text(
+        pattern=MEMORY_PATTERN, form="bytes with a unit such as 64Gi", max_length=32, numbers=True
+    ),
+    Field(pattern=MEMORY_PATTERN, max_length=32, json_schema_extra=_QUANTITY_SCHEMA),
+]
+BitRate = Annotated[
+    str,
+    _text(pattern=RATE_PATTERN, form="bits per second such as 25G", max_length=32, numbers=True),
+    Field(pattern=RATE_PATTERN, max_length=32, json_schema_extra=_QUANTITY_SCHEMA),
+]
+Duration = Annotated[
+    str,
+    _text(pattern=DURATION_PATTERN, form="a duration such as 330ms or 50us", max_length=16),
+    Field(pattern=DURATION_PATTERN, max_length=16),
+]
+Decimal = Annotated[
+    str,
+    _text(pattern=DECIMAL_PATTERN, form='a decimal in quotes such as "0.5"', max_length=16),
+    Field(pattern=DECIMAL_PATTERN, max_length=16),
+]

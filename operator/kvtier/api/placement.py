@@ -1,0 +1,133 @@
+"""``spec.placement``: the topology, and the links that were declared."""
+
+from pydantic import ConfigDict, Field
+
+from kvtier.api.base import Change, Model, extra, rule
+from kvtier.api.scalars import (
+    DURATION_PATTERN,
+    RATE_PATTERN,
+    BitRate,
+    Duration,
+    parse_duration,
+    parse_quantity,
+)
+
+DOMAIN_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+MIN_BITS_PER_SECOND = 1_000_000
+MAX_BITS_PER_SECOND = 10**15
+
+_LIVE = extra(Change.LIVE)
+
+
+class Domain(Model):
+    name: str = Field(
+        min_length=1,
+        max_length=63,
+        pattern=DOMAIN_PATTERN,
+        description="Name of this topology level, used by links.",
+        json_schema_extra=_LIVE,
+    )
+    key: str = Field(
+        min_length=1,
+        max_length=317,
+        description="Node label whose value tells places of this level apart.",
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    "!format.qualifiedName().validate(self).hasValue()",
+                    "must be a label name such as topology.kubernetes.io/zone",
+                )
+            ],
+        ),
+    )
+
+
+class Link(Model):
+    domain: str = Field(
+        min_length=1,
+        max_length=63,
+        description="The nearest domain that the engine's node and the rank's node share; one of"
+        " domains[].name.",
+        json_schema_extra=_LIVE,
+    )
+    bits_per_second: BitRate = Field(
+        description="Bandwidth of the whole path into the engine's node (all ranks together), in"
+        " bits per second such as 25G.",
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    "type(self) == string ? (!self.matches(r'"
+                    + RATE_PATTERN
+                    + "') || (quantity(self).compareTo(quantity('1M')) >= 0 &&"
+                    " quantity(self).compareTo(quantity('1P')) <= 0)) :"
+                    f" (int(self) >= {MIN_BITS_PER_SECOND} && int(self) <= {MAX_BITS_PER_SECOND})",
+                    "from 1M to 1P bits per second",
+                )
+            ],
+        ),
+    )
+    round_trip: Duration = Field(
+        description="Round-trip time of a small request, such as 50us.",
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    f"!self.matches(r'{DURATION_PATTERN}') || (duration(self) > duration('0s') &&"
+                    " duration(self) <= duration('10s'))",
+                    "above 0 and at most 10s",
+                )
+            ],
+        ),
+    )
+
+    @property
+    def bytes_per_second(self) -> float:
+        return float(parse_quantity(self.bits_per_second)) / 8
+
+    @property
+    def round_trip_seconds(self) -> float:
+        return parse_duration(self.round_trip)
+
+
+def default_domains() -> list[Domain]:
+    return [
+        Domain(name="hostname", key="kubernetes.io/hostname"),
+        Domain(name="zone", key="topology.kubernetes.io/zone"),
+    ]
+
+
+_PLACEMENT_RULES = [
+    rule(
+        "self.links.all(l, self.domains.exists(d, d.name == l.domain))",
+        "links[].domain must be one of domains[].name",
+    )
+]
+
+
+class Placement(Model):
+    model_config = ConfigDict(json_schema_extra=extra(rules=_PLACEMENT_RULES))
+
+    domains: list[Domain] = Field(
+        default_factory=default_domains,
+        min_length=1,
+        max_length=8,
+        description="Topology levels, near to far. Default: hostname, zone.",
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    "self.all(a, self.exists_one(b, b.name == a.name))",
+                    "two domains have one name",
+                )
+            ],
+        ),
+    )
+    links: list[Link] = Field(
+        default_factory=list,
+        max_length=8,
+        description="What the network between two nodes gives, by the nearest domain they share."
+        " Without it the verdict is Unknown until it is measured.",
+        json_schema_extra=extra(Change.LIVE, list_keys=["domain"]),
+    )

@@ -1,0 +1,251 @@
+"""``spec.pool`` and ``spec.workload``: the engines that a tier serves, and what they are asked."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from kvtier.api.base import MAX_RANKS, Change, Model, extra, rule
+from kvtier.api.scalars import DECIMAL_PATTERN, DURATION_PATTERN, Decimal, Duration, Integer
+
+_LIVE = extra(Change.LIVE)
+_IDENTITY = extra(Change.GENERATION)
+_AT_MOST_AN_HOUR = extra(
+    Change.LIVE,
+    rules=[
+        rule(
+            f"!self.matches(r'{DURATION_PATTERN}') || duration(self) <= duration('1h')",
+            "at most 1h",
+        )
+    ],
+)
+
+
+class Striping(StrEnum):
+    """How chunks spread over the W Valkeys of a tier."""
+
+    HASH = "Hash"
+    SHARD = "Shard"
+
+
+class Connector(StrEnum):
+    LMCACHE_MP = "LMCacheMP"
+
+
+class LoadFailurePolicy(StrEnum):
+    RECOMPUTE = "Recompute"
+    FAIL = "Fail"
+
+
+class Parallelism(Model):
+    """tensor x pipeline x prefillContext = ranks; decodeContext divides tensor."""
+
+    tensor: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_RANKS,
+        description="Tensor parallel size. Without it the number of ranks.",
+        json_schema_extra=_IDENTITY,
+    )
+    pipeline: Integer = Field(
+        default=1,
+        ge=1,
+        le=MAX_RANKS,
+        description="Pipeline parallel size. Above 1 only with striping Hash.",
+        json_schema_extra=_IDENTITY,
+    )
+    decode_context: Integer = Field(
+        default=1,
+        ge=1,
+        le=MAX_RANKS,
+        description="Decode context parallel size. Above 1 only with striping Hash and another"
+        " layout than gqa.",
+        json_schema_extra=_IDENTITY,
+    )
+    prefill_context: Integer = Field(
+        default=1,
+        ge=1,
+        le=MAX_RANKS,
+        description="Prefill context parallel size. Must be 1: no released engine stores its KV"
+        " that way.",
+        json_schema_extra=_IDENTITY,
+    )
+
+
+class PrefillRate(Model):
+    tokens: Integer = Field(
+        default=0,
+        ge=0,
+        le=100_000_000,
+        description="Prompt length, in tokens, at which the rate was measured. Between two lengths"
+        " the rate is interpolated.",
+        json_schema_extra=_LIVE,
+    )
+    tokens_per_second: Integer = Field(
+        ge=1,
+        le=1_000_000_000,
+        description="Tokens that one engine (all its ranks together) prefills in a second.",
+        json_schema_extra=_LIVE,
+    )
+
+
+class Engine(Model):
+    connector: Connector = Field(
+        default=Connector.LMCACHE_MP,
+        description="How engines reach the tier: LMCacheMP, LMCache's multiprocess server.",
+        json_schema_extra=_IDENTITY,
+    )
+    version: Literal["0.5"] = Field(
+        default="0.5",
+        description="Compatibility series of the connector: its minor version.",
+        json_schema_extra=_IDENTITY,
+    )
+    load_failure_policy: LoadFailurePolicy = Field(
+        default=LoadFailurePolicy.RECOMPUTE,
+        description="What an engine does when a load fails: Recompute the tokens, or Fail the"
+        " request.",
+        json_schema_extra=_LIVE,
+    )
+
+
+_POOL_RULES = [
+    rule(
+        "self.parallelism.prefillContext == 1",
+        "parallelism.prefillContext must be 1: no released engine stores its KV that way",
+    ),
+    rule(
+        "(has(self.parallelism.tensor) ? self.parallelism.tensor : self.ranks)"
+        " * self.parallelism.pipeline * self.parallelism.prefillContext == self.ranks",
+        "parallelism.tensor (default: ranks) x pipeline x prefillContext must be ranks",
+    ),
+    rule(
+        "(has(self.parallelism.tensor) ? self.parallelism.tensor : self.ranks)"
+        " % self.parallelism.decodeContext == 0",
+        "parallelism.decodeContext must divide parallelism.tensor",
+    ),
+    rule(
+        "self.striping != 'Shard' || (self.parallelism.pipeline == 1 &&"
+        " self.parallelism.decodeContext == 1)",
+        "striping Shard needs pure tensor parallelism: set pipeline and decodeContext to 1, or"
+        " striping to Hash",
+    ),
+]
+
+
+class Pool(Model):
+    model_config = ConfigDict(json_schema_extra=extra(rules=_POOL_RULES))
+
+    ranks: Integer = Field(
+        ge=1,
+        le=MAX_RANKS,
+        description="W, the number of workers of one engine, and of Valkeys of the tier.",
+        json_schema_extra=extra(
+            Change.REFUSED,
+            rules=[
+                rule(
+                    "self == oldSelf",
+                    "immutable: another number of ranks is another tier; apply one with another"
+                    " name, move the engines to it, then delete this one",
+                )
+            ],
+        ),
+    )
+    striping: Striping = Field(
+        default=Striping.HASH,
+        description="How chunks spread over the Valkeys. Hash: each chunk on one rank, chosen by"
+        " its hash (any model). Shard: each engine rank keeps its own heads in its own Valkey"
+        " (one LMCache server per rank).",
+        json_schema_extra=extra(
+            Change.REFUSED,
+            rules=[
+                rule(
+                    "self == oldSelf",
+                    "immutable: another striping is another tier; apply one with another name,"
+                    " move the engines to it, then delete this one",
+                )
+            ],
+        ),
+    )
+    parallelism: Parallelism = Field(
+        default_factory=Parallelism, description="How one engine is split over its ranks."
+    )
+    chunk_tokens: Integer = Field(
+        default=256,
+        ge=16,
+        le=65536,
+        description="Tokens of one chunk, the unit that engines store. LMCache's --chunk-size.",
+        json_schema_extra=_IDENTITY,
+    )
+    prefill_rate: list[PrefillRate] = Field(
+        min_length=1,
+        max_length=16,
+        description="How fast one engine recomputes, by prompt length. One entry is enough;"
+        " prefill slows down with length, so that several judge better.",
+        json_schema_extra=extra(Change.LIVE, list_keys=["tokens"]),
+    )
+    hit_latency: Duration | None = Field(
+        default=None,
+        description="Waiting part of T0, the time that a hit costs whatever its length: lookup,"
+        " scheduling. Not given is not zero: the verdict stays Unknown.",
+        json_schema_extra=_AT_MOST_AN_HOUR,
+    )
+    hit_engine_time: Duration | None = Field(
+        default=None,
+        description="The other part of T0: time in which a hit holds the GPU, whatever its length.",
+        json_schema_extra=_AT_MOST_AN_HOUR,
+    )
+    max_engines: Integer = Field(
+        default=8,
+        ge=1,
+        le=1024,
+        description="Most engines that use the tier at once. Sizes connections, the memory kept"
+        " for their buffers, and timeouts.",
+        json_schema_extra=_LIVE,
+    )
+    engine: Engine = Field(default_factory=Engine, description="What the engines run.")
+
+
+class LengthQuantile(Model):
+    quantile: Decimal = Field(
+        description='A decimal in quotes, above 0 and at most 1, such as "0.5".',
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    f"!self.matches(r'{DECIMAL_PATTERN}') ||"
+                    " (double(self) > 0.0 && double(self) <= 1.0)",
+                    "above 0 and at most 1",
+                )
+            ],
+        ),
+    )
+    tokens: Integer = Field(
+        ge=1,
+        le=100_000_000,
+        description="Length in tokens that this share of requests does not exceed.",
+        json_schema_extra=_LIVE,
+    )
+
+
+_RISING = rule(
+    "self.all(a, self.all(b,"
+    f" !a.quantile.matches(r'{DECIMAL_PATTERN}') || !b.quantile.matches(r'{DECIMAL_PATTERN}') ||"
+    " double(a.quantile) >= double(b.quantile) || a.tokens <= b.tokens))",
+    "tokens must not fall as the quantile rises",
+)
+
+
+class Workload(Model):
+    hit_tokens: list[LengthQuantile] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Lengths of hits: tokens of a request that the tier can serve. The verdict"
+        " judges these.",
+        json_schema_extra=extra(Change.LIVE, list_keys=["quantile"], rules=[_RISING]),
+    )
+    prompt_tokens: list[LengthQuantile] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Lengths of whole prompts.",
+        json_schema_extra=extra(Change.LIVE, list_keys=["quantile"], rules=[_RISING]),
+    )

@@ -1,0 +1,66 @@
+# kvtier: `make demo` shows it, `make test` proves it. Everything that they need they install.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CLUSTER := deploy/local/cluster
+# An existing cluster for the demo: make demo CONTEXT=name IMAGE=ref
+CONTEXT ?=
+IMAGE ?=
+
+.PHONY: help demo demo-down test unit apiserver cluster lint bench campaign crd lock clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+demo: $(VENV)/.installed ## Bring up a cluster (or use CONTEXT=), install kvtier, run a tier
+	@$(BIN)/python deploy/demo/demo.py $(if $(CONTEXT),--context '$(CONTEXT)') $(if $(IMAGE),--image '$(IMAGE)')
+
+demo-down: ## Stop the demo's local cluster
+	@$(CLUSTER) down --name demo
+
+test: $(VENV)/.installed lint ## Lint, types, and all three layers of tests
+	$(CLUSTER) build
+	$(BIN)/pytest tests/unit tests/apiserver tests/cluster
+
+unit: $(VENV)/.installed ## Pure tests and fakes: seconds
+	$(BIN)/pytest tests/unit
+
+apiserver: $(VENV)/.installed ## Against a real kube-apiserver and etcd
+	$(CLUSTER) build
+	$(BIN)/pytest tests/apiserver
+
+cluster: $(VENV)/.installed ## Against a real cluster: kubelets, containers, Valkey
+	$(CLUSTER) build
+	$(BIN)/pytest tests/cluster
+
+lint: $(VENV)/.installed ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed ## Ratios against floors, in one run
+	$(CLUSTER) build
+	$(BIN)/pytest tests/bench -s
+
+crd: $(VENV)/.installed ## Write the CRD and the field table again from the models
+	$(BIN)/kvtier crd > crds/kvtier.dev_kvcachetiers.yaml
+
+lock: ## Write deploy/locks again from pyproject.toml (needs uv)
+	uv pip compile --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --no-header pyproject.toml -o deploy/locks/runtime.txt
+	uv pip compile --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --no-header --extra dev pyproject.toml -o deploy/locks/dev.txt
+
+clean: ## Remove what make and the tests wrote into the checkout
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+
+$(VENV)/.installed: deploy/locks/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "kvtier needs Python 3.11 or newer; set PYTHON=python3.x" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+		|| { apt-get update -qq; apt-get install -y -qq python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r deploy/locks/dev.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@

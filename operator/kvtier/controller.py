@@ -1,0 +1,122 @@
+"""kopf's part: watch, and enqueue. Everything else happens in the reconciler.
+
+Only ``on.event`` handlers are used: kopf then keeps no state on the objects, adds no finalizer and
+writes nothing at all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import kopf
+
+from kvtier.api.types import API_VERSION, GROUP, KIND, PLURAL, VERSION
+from kvtier.reconcile.memory import Key, Memory
+from kvtier.reconcile.queue import KeyedQueue
+from kvtier.render.names import TIER_LABEL
+
+log = logging.getLogger(__name__)
+
+CHILDREN = (("apps", "v1", "statefulsets"), ("", "v1", "services"), ("", "v1", "configmaps"))
+MANAGED_BY = "app.kubernetes.io/managed-by=kvtier"
+DEBOUNCE = 0.1
+"""Seconds that events of children are gathered for; deletions and the tier's own are not."""
+
+
+class Watcher:
+    """Turns kopf's events into keys of the queue."""
+
+    def __init__(self, *, queue: KeyedQueue[Key], memory: Memory) -> None:
+        self._queue = queue
+        self._memory = memory
+        self._seen: dict[str, object] = {}
+
+    def on_tier(self, event: Mapping[str, Any]) -> None:
+        """Enqueue a tier unless only its status moved: the reconciler wrote that itself."""
+        obj = event["object"]
+        metadata = obj["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        if event["type"] == "DELETED":
+            self._seen.pop(metadata["uid"], None)
+        else:
+            shown = (metadata["generation"], metadata.get("deletionTimestamp"))
+            if self._seen.get(metadata["uid"]) == shown and event["type"] is not None:
+                return
+            self._seen[metadata["uid"]] = shown
+        self._queue.add(key, dirty=frozenset({KIND}))
+
+    def on_child(self, event: Mapping[str, Any]) -> None:
+        """Enqueue the owner of a child, unless this process has read or written this version."""
+        obj = event["object"]
+        key = owner_key(obj)
+        if key is None:
+            return
+        deleted = event["type"] == "DELETED"
+        if not deleted and self._memory.is_known_version(key, obj):
+            return
+        self._queue.add(key, dirty=frozenset({obj["kind"]}), delay=0.0 if deleted else DEBOUNCE)
+
+
+def owner_key(obj: Mapping[str, Any]) -> Key | None:
+    """The tier that controls the object; by its label if someone took the reference away."""
+    metadata = obj["metadata"]
+    for owner in metadata.get("ownerReferences", []):
+        if owner.get("controller") and owner["kind"] == KIND and owner["apiVersion"] == API_VERSION:
+            return metadata["namespace"], owner["name"]
+    name = metadata.get("labels", {}).get(TIER_LABEL)
+    return (metadata["namespace"], name) if name else None
+
+
+def registry(watcher: Watcher) -> kopf.OperatorRegistry:
+    """The handlers: one that logs in, and one for each watched kind."""
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
+    async def tier(event: Mapping[str, Any], **_: Any) -> None:
+        watcher.on_tier(event)
+
+    for group, version, plural in CHILDREN:
+
+        @kopf.on.event(group, version, plural, registry=handlers, id=plural)
+        async def child(event: Mapping[str, Any], **_: Any) -> None:
+            watcher.on_child(event)
+
+    return handlers
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf's settings. Those of memory are measured: an object's task and body live for
+    ``idle_timeout``, so a first list of thousands of objects is what decides the process's size."""
+    configured = kopf.OperatorSettings()
+    configured.posting.enabled = False
+    # kopf strips this finalizer from every object that it watches: it must be nobody's.
+    configured.persistence.finalizer = f"{GROUP}/unused"
+    configured.scanning.disabled = True
+    configured.queueing.idle_timeout = 0.05
+    configured.watching.chunk_size = 100
+    for group, version, plural in CHILDREN:
+        configured.watching.label_selectors[group, version, plural] = MANAGED_BY
+    # The cap bounds how long after an outage of the API server the watches come back.
+    configured.networking.error_backoffs = (0.5, 1, 2, 3, 3, 3, 3, 3)
+    configured.process.ultimate_exiting_timeout = 20
+    return configured
+
+
+async def watch(
+    watcher: Watcher, *, namespaces: Collection[str], ready: asyncio.Event, stop: asyncio.Event
+) -> None:
+    """Watch until ``stop`` is set or the process is told to end. Empty namespaces mean all."""
+    await kopf.operator(
+        registry=registry(watcher),
+        settings=settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
+        ready_flag=ready,
+        stop_flag=stop,
+    )

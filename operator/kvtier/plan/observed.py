@@ -1,0 +1,129 @@
+"""What a reconcile saw and what it decided, as plain data that prints well."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from kvtier.api.types import KVCacheTier
+from kvtier.generation.record import Record
+
+Object = Mapping[str, Any]
+ChildKey = tuple[str, str]
+"""(kind, name) of a child in the tier's namespace."""
+
+
+def child_key(obj: Object) -> ChildKey:
+    return obj["kind"], obj["metadata"]["name"]
+
+
+def is_owned_by(obj: Object, uid: str) -> bool:
+    """Whether the object's controller is the tier with this uid."""
+    return any(
+        owner.get("uid") == uid and owner.get("controller")
+        for owner in obj["metadata"].get("ownerReferences", [])
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What one rank's Valkey answered.
+
+    ``config`` holds CONFIG GET readback, ``acl_revision`` what the server has loaded (None when it
+    has loaded none), ``error`` why there is no answer.
+    """
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    acl_revision: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One tier and everything around it, as read."""
+
+    tier: KVCacheTier
+    record: Record
+    children: Mapping[ChildKey, Object] = field(default_factory=dict)
+    pods: Sequence[Object] = ()
+    node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    stores: Mapping[int, StoreFacts] = field(default_factory=dict)
+
+
+class EventType(StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class EventSpec:
+    type: EventType
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Bring a child that exists back to the intent; ``field`` is the first that differs."""
+
+    intent: Object
+    uid: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete exactly this object."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetConfig:
+    """CONFIG SET on one rank, then read back."""
+
+    rank: int
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAcl:
+    """Make one rank load its ACL file, in one transaction with the users of the record."""
+
+    rank: int
+
+
+StoreAction = SetConfig | LoadAcl
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """One rank as its pod shows it. ``started_at`` is when the container started (RFC 3339)."""
+
+    rank: int
+    pod: str | None = None
+    pod_uid: str | None = None
+    address: str | None = None
+    container: str | None = None
+    node: str | None = None
+    ready: bool = False
+    started_at: str | None = None
+    waiting: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in this order: creates, applies, prunes, pod deletions, store actions."""
+
+    creates: tuple[Object, ...] = ()
+    applies: tuple[Apply, ...] = ()
+    prunes: tuple[Delete, ...] = ()
+    restarts: tuple[Delete, ...] = ()
+    store_actions: tuple[StoreAction, ...] = ()
+    conflicts: tuple[ChildKey, ...] = ()
+    pending: tuple[str, ...] = ()
+    events: tuple[EventSpec, ...] = ()
+    ranks: tuple[RankState, ...] = ()
+    requeue_after: float | None = None

@@ -1,0 +1,219 @@
+"""Pure: the tier's status as a projection of what was observed, planned and carried out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvtier.api import reasons
+from kvtier.api.conditions import Condition, merge
+from kvtier.api.types import KVCacheTier
+from kvtier.breakeven.tier import Assessment
+from kvtier.plan.observed import ChildKey, Observed, Plan, RankState
+from kvtier.render.names import engine_name
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What carrying out a plan brought.
+
+    ``failures`` are one-line reasons of refused writes; ``unverified`` says for a rank why its
+    settings or users are not proven to be the wanted ones.
+    """
+
+    failures: tuple[str, ...] = ()
+    conflicts: tuple[ChildKey, ...] = ()
+    unverified: Mapping[int, str] = field(default_factory=dict)
+    created: tuple[ChildKey, ...] = ()
+    changed: bool = False
+
+
+def project(
+    observed: Observed, *, plan: Plan, outcome: Outcome, assessment: Assessment, now: str
+) -> dict[str, Any]:
+    """The whole status of a tier whose spec is accepted. ``now`` is RFC 3339."""
+    tier = observed.tier
+    live = observed.record.live
+    ready = sum(state.ready for state in plan.ranks)
+    spec_valid = Condition(
+        type=reasons.SPEC_VALID,
+        status=True,
+        reason=reasons.VALID,
+        message="The spec is accepted.",
+    )
+    store = _store_ready(observed, plan=plan, outcome=outcome, ready=ready)
+    generation = _generation_current(observed, outcome)
+    conditions = (
+        spec_valid,
+        store,
+        generation,
+        _overall((spec_valid, store, generation)),
+        _placement(assessment),
+    )
+    status: dict[str, Any] = {
+        "observedGeneration": tier.metadata.generation,
+        "conditions": _merged(tier, conditions, now=now),
+        "ranks": f"{ready}/{tier.spec.pool.ranks}",
+        "rankStates": [_rank_status(state, observed) for state in plan.ranks],
+        "breakEven": assessment.status(),
+        "verdict": "Unknown",
+        "generations": [
+            {"id": entry.id, "state": entry.state} for entry in observed.record.generations
+        ],
+        "engineSecret": engine_name(tier.metadata.name, live.id),
+    }
+    return status
+
+
+def refused(tier_body: Mapping[str, Any], *, reason: str, message: str, now: str) -> dict[str, Any]:
+    """The status of a tier whose spec is not accepted: running ranks and their figures stay."""
+    previous = dict(tier_body.get("status") or {})
+    generation = tier_body["metadata"].get("generation", 0)
+    wanted = (
+        Condition(type=reasons.SPEC_VALID, status=False, reason=reason, message=message),
+        Condition(
+            type=reasons.READY,
+            status=False,
+            reason=reasons.NOT_READY,
+            message=f"SpecValid is False ({reason}): {message}",
+        ),
+    )
+    previous["observedGeneration"] = generation
+    kept = [
+        condition
+        for condition in previous.get("conditions", [])
+        if condition["type"] not in (reasons.SPEC_VALID, reasons.READY)
+    ]
+    previous["conditions"] = kept + merge(
+        previous.get("conditions", []), wanted, observed_generation=generation, now=now
+    )
+    return previous
+
+
+def _merged(
+    tier: KVCacheTier, conditions: Sequence[Condition], *, now: str
+) -> list[dict[str, Any]]:
+    return merge(
+        tier.status.get("conditions", []),
+        conditions,
+        observed_generation=tier.metadata.generation,
+        now=now,
+    )
+
+
+def _store_ready(observed: Observed, *, plan: Plan, outcome: Outcome, ready: int) -> Condition:
+    total = observed.tier.spec.pool.ranks
+    problem = _store_problem(observed, plan=plan, outcome=outcome, ready=ready)
+    if problem is not None:
+        reason, message = problem
+        return Condition(type=reasons.STORE_READY, status=False, reason=reason, message=message)
+    if plan.pending:
+        return Condition(
+            type=reasons.STORE_READY,
+            status=True,
+            reason=reasons.PAUSED,
+            message=f"Paused; waiting: {'; '.join(plan.pending)}.",
+        )
+    return Condition(
+        type=reasons.STORE_READY,
+        status=True,
+        reason=reasons.ALL_RANKS_READY,
+        message=f"All {total} ranks are ready with the wanted settings.",
+    )
+
+
+def _store_problem(
+    observed: Observed, *, plan: Plan, outcome: Outcome, ready: int
+) -> tuple[str, str] | None:
+    """The first thing that keeps the store from being ready, as (reason, message)."""
+    total = observed.tier.spec.pool.ranks
+    taken = sorted({*plan.conflicts, *outcome.conflicts})
+    if taken:
+        names = ", ".join(f"{kind} {name}" for kind, name in taken)
+        return reasons.NAME_CONFLICT, (
+            f"{names} exists and is not this tier's: it is left alone. "
+            "Delete it, or give the tier another name."
+        )
+    if outcome.failures:
+        return reasons.APPLY_FAILED, "; ".join(outcome.failures)
+    if plan.restarts:
+        return reasons.ROLLING, f"{len(plan.restarts)} of {total} ranks are restarting."
+    if ready < total:
+        waiting = [
+            f"rank {state.rank}: {state.waiting or 'no pod yet'}"
+            for state in plan.ranks
+            if not state.ready and (state.waiting or not state.pod)
+        ]
+        detail = f" ({'; '.join(waiting)})" if waiting else ""
+        return reasons.RANKS_NOT_READY, f"{ready} of {total} ranks are ready{detail}."
+    if outcome.unverified:
+        detail = "; ".join(f"rank {rank}: {why}" for rank, why in outcome.unverified.items())
+        return reasons.SETTINGS_NOT_APPLIED, f"Not as wanted yet: {detail}."
+    return None
+
+
+def _generation_current(observed: Observed, outcome: Outcome) -> Condition:
+    live = observed.record.live
+    name = engine_name(observed.tier.metadata.name, live.id)
+    published = ("Secret", name) in observed.children or ("Secret", name) in outcome.created
+    if published:
+        return Condition(
+            type=reasons.GENERATION_CURRENT,
+            status=True,
+            reason=reasons.LIVE,
+            message=f"Engines use generation {live.id} by Secret {name}.",
+        )
+    return Condition(
+        type=reasons.GENERATION_CURRENT,
+        status=False,
+        reason=reasons.NOT_PUBLISHED,
+        message=f"Secret {name} does not exist yet.",
+    )
+
+
+def _overall(parts: Sequence[Condition]) -> Condition:
+    for part in parts:
+        if part.status is not True:
+            return Condition(
+                type=reasons.READY,
+                status=False,
+                reason=reasons.NOT_READY,
+                message=f"{part.type} is False ({part.reason}): {part.message}",
+            )
+    return Condition(
+        type=reasons.READY,
+        status=True,
+        reason=reasons.TIER_READY,
+        message="The tier serves.",
+    )
+
+
+def _placement(assessment: Assessment) -> Condition:
+    """Nothing is measured in this release, so the verdict on the placement stays open."""
+    return Condition(
+        type=reasons.PLACEMENT_ACCEPTED,
+        status=None,
+        reason=reasons.NOT_MEASURED,
+        message=f"Not measured. By the declared figures: {assessment.message}",
+    )
+
+
+def _rank_status(state: RankState, observed: Observed) -> dict[str, Any]:
+    entry: dict[str, Any] = {"rank": state.rank, "ready": state.ready}
+    if state.node:
+        entry["node"] = state.node
+        domain = _domain(observed, state.node)
+        if domain:
+            entry["domain"] = domain
+    if state.started_at:
+        entry["startedAt"] = state.started_at
+    return entry
+
+
+def _domain(observed: Observed, node: str) -> str | None:
+    """The node's value of the nearest declared domain that is wider than one node."""
+    labels = observed.node_labels.get(node, {})
+    for domain in observed.tier.spec.placement.domains:
+        value = labels.get(domain.key)
+        if value and domain.key != "kubernetes.io/hostname":
+            return f"{domain.name}={value}"
+    return None

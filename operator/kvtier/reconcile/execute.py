@@ -1,0 +1,209 @@
+"""Carrying out a plan. Only here does kvtier write."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from kvtier.api.types import KVCacheTier
+from kvtier.cluster.protocol import (
+    POD,
+    AlreadyExists,
+    ApiError,
+    Cluster,
+    Conflict,
+    Invalid,
+    Kind,
+    Object,
+    kind_of,
+)
+from kvtier.generation.acl import OPERATOR_USER, acl_revision, users
+from kvtier.generation.record import Record
+from kvtier.plan.drift import contains
+from kvtier.plan.observed import (
+    Apply,
+    ChildKey,
+    Delete,
+    LoadAcl,
+    Plan,
+    RankState,
+    SetConfig,
+    StoreAction,
+    child_key,
+)
+from kvtier.reconcile.memory import TierMemory
+from kvtier.reconcile.observe import LISTED_CHILDREN, proof
+from kvtier.store.apply import apply_live_settings
+from kvtier.store.protocol import Address, Connect, Credentials, Store, StoreError
+
+_KINDS: Mapping[str, Kind] = {kind.kind: kind for kind in (*LISTED_CHILDREN, POD)}
+
+
+class NotLeading(Exception):
+    """The Lease is not held any more: nothing may be written."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What happened. ``retry`` is the first error worth a backoff, ``reread`` asks for a new look
+    at everything at once."""
+
+    failures: list[str] = field(default_factory=list)
+    created: list[ChildKey] = field(default_factory=list)
+    unverified: dict[int, str] = field(default_factory=dict)
+    retry: ApiError | None = None
+    reread: bool = False
+
+
+class Executor:
+    """Writes to one API server and to the ranks, as long as ``leads()`` says so."""
+
+    def __init__(self, *, cluster: Cluster, connect: Connect, leads: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._connect = connect
+        self._leads = leads
+
+    async def carry_out(
+        self, plan: Plan, *, tier: KVCacheTier, record: Record, memory: TierMemory
+    ) -> Report:
+        """Secrets first, each before what mounts it; then the other children at once; then pods
+        and stores. Raises NotLeading before the first write that the Lease does not cover."""
+        report = Report()
+        for obj in plan.creates:
+            if obj["kind"] == "Secret":
+                await self._guarded(self._create(dict(obj), memory, report), obj, report)
+        if report.retry or report.reread:
+            # Another process made the record first, or nobody knows: its tokens are not ours.
+            return report
+        jobs = [
+            self._guarded(self._create(dict(obj), memory, report), obj, report)
+            for obj in plan.creates
+            if obj["kind"] != "Secret"
+        ]
+        jobs += [
+            self._guarded(self._apply(apply, memory, report), apply.intent, report)
+            for apply in plan.applies
+        ]
+        await asyncio.gather(*jobs)
+        for deletion in (*plan.prunes, *plan.restarts):
+            await self._delete(deletion, tier, memory, report)
+        await self._tell_stores(plan, tier=tier, record=record, memory=memory, report=report)
+        return report
+
+    async def _create(self, obj: Object, memory: TierMemory, report: Report) -> None:
+        try:
+            memory.put(await self._cluster.create(obj))
+            report.created.append(child_key(obj))
+        except AlreadyExists:
+            kind = kind_of(obj)
+            found = await self._cluster.get(
+                kind, obj["metadata"]["namespace"], obj["metadata"]["name"]
+            )
+            if found is not None:
+                memory.put(found)
+            report.reread = True
+
+    async def _apply(self, apply: Apply, memory: TierMemory, report: Report) -> None:
+        key = child_key(apply.intent)
+        before = memory.children[key]["metadata"].get("resourceVersion")
+        if memory.futile.get(key) == before:
+            report.failures.append(
+                f"{key[0]} {key[1]}: {apply.field} does not stay as kvtier applies it"
+            )
+            return
+        result = await self._cluster.apply(apply.intent, uid=apply.uid)
+        memory.put(result)
+        memory.futile.pop(key, None)
+        if not contains(result, apply.intent):
+            memory.futile[key] = result["metadata"]["resourceVersion"]
+            report.failures.append(
+                f"{key[0]} {key[1]}: {apply.field} does not stay as kvtier applies it"
+            )
+
+    async def _guarded(
+        self, job: Awaitable[None], obj: Mapping[str, object], report: Report
+    ) -> None:
+        """Run one write; what the server answers becomes part of the report."""
+        if not self._leads():
+            if asyncio.iscoroutine(job):
+                job.close()
+            raise NotLeading
+        kind, name = child_key(obj)
+        try:
+            await job
+        except Conflict:
+            report.reread = True
+        except ApiError as error:
+            report.failures.append(f"{kind} {name}: {error}")
+            if not isinstance(error, Invalid):
+                report.retry = report.retry or error
+
+    async def _delete(
+        self, deletion: Delete, tier: KVCacheTier, memory: TierMemory, report: Report
+    ) -> None:
+        if not self._leads():
+            raise NotLeading
+        try:
+            await self._cluster.delete(
+                _KINDS[deletion.kind], tier.metadata.namespace, deletion.name, uid=deletion.uid
+            )
+            memory.children.pop((deletion.kind, deletion.name), None)
+        except Conflict:
+            report.reread = True
+        except ApiError as error:
+            report.failures.append(f"{deletion.kind} {deletion.name}: {error}")
+            report.retry = report.retry or error
+
+    async def _tell_stores(
+        self,
+        plan: Plan,
+        *,
+        tier: KVCacheTier,
+        record: Record,
+        memory: TierMemory,
+        report: Report,
+    ) -> None:
+        """Carry out store actions and take down which ranks are proven to be as wanted."""
+        by_rank: dict[int, list[StoreAction]] = {}
+        for action in plan.store_actions:
+            by_rank.setdefault(action.rank, []).append(action)
+        credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
+
+        async def tell(state: RankState, actions: list[StoreAction]) -> None:
+            try:
+                if not self._leads():
+                    raise NotLeading
+                async with self._connect(Address(host=str(state.address)), credentials) as store:
+                    problem = await self._run(store, actions, record)
+            except StoreError as error:
+                problem = str(error)
+            if problem:
+                report.unverified[state.rank] = problem
+            else:
+                memory.proven[state.rank] = proof(tier, record=record, state=state)
+
+        jobs = []
+        for state in plan.ranks:
+            facts = memory.stores.get(state.rank)
+            if facts is None:
+                continue
+            if facts.error is not None:
+                report.unverified[state.rank] = facts.error
+            elif state.rank in by_rank:
+                jobs.append(tell(state, by_rank[state.rank]))
+            elif not plan.pending:
+                memory.proven[state.rank] = proof(tier, record=record, state=state)
+        await asyncio.gather(*jobs)
+
+    async def _run(self, store: Store, actions: list[StoreAction], record: Record) -> str | None:
+        """Carry out one rank's actions; returns why it is not as wanted, None if it is."""
+        problems: list[str] = []
+        for action in actions:
+            match action:
+                case SetConfig(values=values):
+                    applied = await apply_live_settings(store, values)
+                    problems.extend(f"{name}: {why}" for name, why in applied.not_applied.items())
+                case LoadAcl(rank=rank):
+                    loaded = await store.acl_load(users(record, rank=rank))
+                    if loaded != acl_revision(record, rank=rank):
+                        problems.append("its ACL file is not delivered yet")
+        return "; ".join(problems) or None

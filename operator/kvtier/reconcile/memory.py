@@ -1,0 +1,89 @@
+"""What the reconciler keeps of each tier between two runs. All of it can be lost."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kvtier.cluster.protocol import Object
+from kvtier.generation.record import Record
+from kvtier.plan.observed import ChildKey, StoreFacts
+
+Key = tuple[str, str]
+"""(namespace, name) of a tier."""
+
+
+@dataclass(slots=True)
+class TierMemory:
+    """One tier as last read.
+
+    Kinds that no event has named dirty are not read again until the resync; Secrets send no events
+    (they are neither listed nor watched), so they are read at the resync only.
+    """
+
+    body: Object | None = None
+    children: dict[ChildKey, Object] = field(default_factory=dict)
+    pods: list[Object] = field(default_factory=list)
+    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    stores: dict[int, StoreFacts] = field(default_factory=dict)
+    proven: dict[int, str] = field(default_factory=dict)
+    """By rank: the run of the server, settings and users that were last seen to be as wanted."""
+    record: Record | None = None
+    full_at: float = float("-inf")
+    """Monotonic time of the last full read."""
+    restart_reason: str | None = None
+    futile: dict[ChildKey, str] = field(default_factory=dict)
+    """By child: the resourceVersion at which applying the intent changed nothing."""
+
+    def needs_full_read(self, *, now: float, resync: float) -> bool:
+        return self.body is None or now - self.full_at >= resync
+
+    def forget_full_read(self) -> None:
+        self.full_at = float("-inf")
+
+    def put(self, obj: Object) -> None:
+        self.children[obj["kind"], obj["metadata"]["name"]] = obj
+
+    def replace_kind(self, kind: str, objects: list[Object], *, uid: str) -> None:
+        """Take a fresh list of one kind. Foreign objects that occupy a name stay until re-read."""
+        foreign = {
+            key: obj
+            for key, obj in self.children.items()
+            if key[0] == kind and not _names_owner(obj, uid)
+        }
+        self.children = {key: obj for key, obj in self.children.items() if key[0] != kind}
+        self.children |= foreign
+        for obj in objects:
+            self.put(obj)
+
+
+def _names_owner(obj: Object, uid: str) -> bool:
+    return any(owner.get("uid") == uid for owner in obj["metadata"].get("ownerReferences", []))
+
+
+class Memory:
+    """The tiers that this process knows."""
+
+    def __init__(self) -> None:
+        self._tiers: dict[Key, TierMemory] = {}
+
+    def of(self, key: Key) -> TierMemory:
+        return self._tiers.setdefault(key, TierMemory())
+
+    def peek(self, key: Key) -> TierMemory | None:
+        return self._tiers.get(key)
+
+    def forget(self, key: Key) -> None:
+        self._tiers.pop(key, None)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._tiers)
+
+    def is_known_version(self, key: Key, obj: Object) -> bool:
+        """Whether an event only tells what this process wrote or has read already."""
+        tier = self._tiers.get(key)
+        if tier is None:
+            return False
+        known = tier.children.get((obj["kind"], obj["metadata"]["name"]))
+        return (
+            known is not None
+            and known["metadata"].get("resourceVersion") == obj["metadata"]["resourceVersion"]
+        )

@@ -1,0 +1,134 @@
+"""Reading one tier and everything around it, no more than what changed."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from kvtier.api.types import KVCacheTier
+from kvtier.cluster.protocol import (
+    CONFIGMAP,
+    NODE,
+    POD,
+    SECRET,
+    SERVICE,
+    STATEFULSET,
+    Cluster,
+    Kind,
+)
+from kvtier.generation.acl import OPERATOR_USER, acl_revision
+from kvtier.generation.record import Record
+from kvtier.plan.observed import StoreFacts
+from kvtier.plan.ranks import RankState
+from kvtier.reconcile.memory import TierMemory
+from kvtier.render.names import TIER_LABEL
+from kvtier.render.valkey_conf import settings as valkey_settings
+from kvtier.store.protocol import REVISION_USER, Address, Connect, Credentials, StoreError
+
+LISTED_CHILDREN = (STATEFULSET, SERVICE, CONFIGMAP)
+_BY_KIND: Mapping[str, Kind] = {kind.kind: kind for kind in LISTED_CHILDREN}
+
+
+class Observer:
+    """Fills a TierMemory. Every method raises ApiError when the API server does not answer."""
+
+    def __init__(self, *, cluster: Cluster, connect: Connect) -> None:
+        self._cluster = cluster
+        self._connect = connect
+
+    async def read_children(
+        self, memory: TierMemory, tier: KVCacheTier, *, kinds: Collection[str]
+    ) -> None:
+        """List the tier's objects of these kinds; pods go with their StatefulSets."""
+        labels = f"{TIER_LABEL}={tier.metadata.name}"
+        namespace = tier.metadata.namespace
+
+        async def read(kind: Kind) -> None:
+            objects = await self._cluster.list(kind, namespace, labels)
+            if kind is POD:
+                memory.pods = objects
+            else:
+                memory.replace_kind(kind.kind, objects, uid=tier.metadata.uid)
+
+        wanted = [_BY_KIND[kind] for kind in kinds if kind in _BY_KIND]
+        if STATEFULSET in wanted or POD.kind in kinds:
+            wanted.append(POD)
+        await asyncio.gather(*(read(kind) for kind in wanted))
+
+    async def read_foreign(self, memory: TierMemory, tier: KVCacheTier) -> None:
+        """Look again at objects of others that occupy one of the tier's names."""
+        for (kind, name), obj in list(memory.children.items()):
+            owners = obj["metadata"].get("ownerReferences", [])
+            if kind in _BY_KIND and not any(o.get("uid") == tier.metadata.uid for o in owners):
+                memory.children.pop((kind, name))
+                fresh = await self._cluster.get(_BY_KIND[kind], tier.metadata.namespace, name)
+                if fresh is not None:
+                    memory.put(fresh)
+
+    async def read_secrets(self, memory: TierMemory, *, namespace: str, names: list[str]) -> None:
+        """Get these Secrets by name: kvtier may neither list nor watch Secrets."""
+
+        async def read(name: str) -> None:
+            secret = await self._cluster.get(SECRET, namespace, name)
+            if secret is None:
+                memory.children.pop((SECRET.kind, name), None)
+            else:
+                memory.put(secret)
+
+        await asyncio.gather(*(read(name) for name in names))
+
+    async def read_nodes(self, memory: TierMemory, states: Collection[RankState]) -> None:
+        """Labels of the ranks' nodes, once per node until the next full read."""
+
+        async def read(name: str) -> None:
+            node = await self._cluster.get(NODE, "", name)
+            memory.nodes[name] = dict((node or {}).get("metadata", {}).get("labels", {}))
+
+        missing = {state.node for state in states if state.node} - memory.nodes.keys()
+        await asyncio.gather(*(read(name) for name in sorted(missing)))
+
+    async def read_stores(
+        self,
+        memory: TierMemory,
+        tier: KVCacheTier,
+        *,
+        record: Record,
+        states: Collection[RankState],
+    ) -> None:
+        """Ask the running ranks that are not proven to be as wanted."""
+        wanted = valkey_settings(tier.spec).live
+        credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
+
+        async def ask(state: RankState) -> None:
+            memory.stores[state.rank] = await self._facts(
+                Address(host=str(state.address)), credentials, names=list(wanted)
+            )
+
+        memory.stores.clear()
+        await asyncio.gather(
+            *(
+                ask(state)
+                for state in states
+                if state.address
+                and state.ready
+                and memory.proven.get(state.rank) != proof(tier, record=record, state=state)
+            )
+        )
+
+    async def _facts(
+        self, address: Address, credentials: Credentials, *, names: list[str]
+    ) -> StoreFacts:
+        try:
+            async with self._connect(address, credentials) as store:
+                config = await store.config_get(*names)
+                revision = await store.acl_getuser(REVISION_USER)
+        except StoreError as error:
+            return StoreFacts(error=str(error))
+        passwords = sorted(revision.passwords) if revision else []
+        return StoreFacts(config=config, acl_revision=passwords[0] if passwords else None)
+
+
+def proof(tier: KVCacheTier, *, record: Record, state: RankState) -> str:
+    """Names the run of a rank's server and what it was told: another run, or another wish, and
+    nothing is proven any more."""
+    settings = sorted(valkey_settings(tier.spec).live.items())
+    revision = acl_revision(record, rank=state.rank)
+    return f"{state.pod_uid}/{state.container}/{revision}/{settings}"

@@ -1,0 +1,268 @@
+"""One reconcile: observe, plan, carry out, write the status."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC
+
+from kvtier.api import reasons
+from kvtier.api.load import InvalidTier, parse_tier
+from kvtier.api.types import KVCacheTier
+from kvtier.breakeven.tier import assess
+from kvtier.cluster.protocol import TIER, Cluster, Conflict, NotFound, Object
+from kvtier.generation.identity import generation_id
+from kvtier.generation.record import Record
+from kvtier.metrics import Metrics
+from kvtier.plan.children import restart_field
+from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, child_key
+from kvtier.plan.plan import make_plan
+from kvtier.plan.ranks import rank_states
+from kvtier.plan.status import Outcome, project, refused
+from kvtier.reconcile.clock import Clock
+from kvtier.reconcile.events import Recorder
+from kvtier.reconcile.execute import Executor, Report
+from kvtier.reconcile.memory import Key, Memory, TierMemory
+from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
+from kvtier.reconcile.queue import Result
+from kvtier.reconcile.record import RecordLost, resolve, secret_names
+from kvtier.render.render import RenderSettings, render
+from kvtier.store.protocol import Connect
+
+log = logging.getLogger(__name__)
+
+CHILD_KINDS = frozenset(kind.kind for kind in LISTED_CHILDREN)
+REREAD_DELAY = 0.2
+"""Seconds until a second look after another writer was in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerSettings:
+    """``resync`` is in seconds: how long what sends no event may go unseen."""
+
+    render: RenderSettings
+    resync: float = 300.0
+
+
+class Reconciler:
+    """Brings one tier at a time to its spec. Holds nothing that cannot be read again."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        connect: Connect,
+        recorder: Recorder,
+        settings: ReconcilerSettings,
+        clock: Clock,
+        metrics: Metrics,
+        leads: Callable[[], bool],
+        jitter: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._connect = connect
+        self._recorder = recorder
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._jitter = jitter
+        self._observer = Observer(cluster=cluster, connect=connect)
+        self._executor = Executor(cluster=cluster, connect=connect, leads=leads)
+        self.memory = Memory()
+
+    async def reconcile(self, key: Key, dirty: frozenset[str]) -> Result:
+        """Handle one key of the queue. Raises ApiError for what a later try may mend."""
+        memory = self.memory.of(key)
+        full = not dirty or memory.needs_full_read(
+            now=self._clock.monotonic(), resync=self._settings.resync
+        )
+        if full or TIER.kind in dirty:
+            memory.body = await self._cluster.get(TIER, *key)
+        body = memory.body
+        if body is None or "deletionTimestamp" in body["metadata"]:
+            # The garbage collector takes the children by their owner references.
+            self.memory.forget(key)
+            self._metrics.forget_tier(*key)
+            return Result()
+        try:
+            tier = parse_tier(body)
+        except InvalidTier as error:
+            await self._refuse(body, memory, reasons.INVALID_SPEC, str(error))
+            return self._later()
+        await self._read(memory, tier, kinds=CHILD_KINDS if full else dirty, full=full)
+        try:
+            record = await resolve(
+                tier,
+                memory=memory,
+                states=rank_states(tier, children=memory.children, pods=memory.pods),
+                connect=self._connect,
+            )
+        except RecordLost as error:
+            await self._refuse(body, memory, reasons.RECORD_UNREADABLE, str(error))
+            return self._later()
+        if record.live.id != generation_id(tier.spec, version=record.identity_version):
+            await self._refuse(
+                body, memory, reasons.GENERATION_CHANGE_NOT_SUPPORTED, _refused_change(tier, record)
+            )
+            return self._later()
+        return await self._bring_about(key, memory, tier, record)
+
+    async def _read(
+        self, memory: TierMemory, tier: KVCacheTier, *, kinds: frozenset[str], full: bool
+    ) -> None:
+        if full:
+            memory.nodes.clear()
+            memory.proven.clear()
+            memory.futile.clear()
+            await self._observer.read_foreign(memory, tier)
+            await self._observer.read_secrets(
+                memory, namespace=tier.metadata.namespace, names=secret_names(tier)
+            )
+        await self._observer.read_children(memory, tier, kinds=kinds)
+        if full:
+            memory.full_at = self._clock.monotonic()
+
+    async def _bring_about(
+        self, key: Key, memory: TierMemory, tier: KVCacheTier, record: Record
+    ) -> Result:
+        states = rank_states(tier, children=memory.children, pods=memory.pods)
+        await self._observer.read_nodes(memory, states)
+        await self._observer.read_stores(memory, tier, record=record, states=states)
+        observed = Observed(
+            tier=tier,
+            record=record,
+            children=dict(memory.children),
+            pods=tuple(memory.pods),
+            node_labels=memory.nodes,
+            stores=dict(memory.stores),
+        )
+        if not tier.spec.paused:
+            intents = render(tier, record, settings=self._settings.render)
+            memory.restart_reason = restart_field(intents, memory.children) or memory.restart_reason
+        plan = make_plan(
+            observed, settings=self._settings.render, restart_reason=memory.restart_reason
+        )
+        report = await self._executor.carry_out(plan, tier=tier, record=record, memory=memory)
+        if not (report.reread or report.retry):
+            memory.record = record
+        if plan.restarts:
+            memory.restart_reason = None
+        changed = await self._write_status(memory, observed, plan, report)
+        await self._tell(tier, [*plan.events, *_done(plan, report)])
+        if changed:
+            await self._tell(tier, _problems(plan, report))
+        self._metrics.set_tier(
+            *key, ranks=tier.spec.pool.ranks, ready=sum(state.ready for state in plan.ranks)
+        )
+        if report.retry is not None:
+            memory.forget_full_read()
+            raise report.retry
+        if report.reread:
+            memory.forget_full_read()
+            return Result(requeue_after=REREAD_DELAY)
+        return self._later(plan.requeue_after)
+
+    async def _write_status(
+        self, memory: TierMemory, observed: Observed, plan: Plan, report: Report
+    ) -> bool:
+        status = project(
+            observed,
+            plan=plan,
+            outcome=Outcome(
+                failures=tuple(report.failures),
+                unverified=report.unverified,
+                created=tuple(report.created),
+            ),
+            assessment=assess(observed.tier.spec),
+            now=self._now(),
+        )
+        assert memory.body is not None
+        return await self._apply_status(memory, memory.body, status)
+
+    async def _refuse(self, body: Object, memory: TierMemory, reason: str, message: str) -> None:
+        """Say that the spec is not accepted; nothing that runs is touched."""
+        status = refused(body, reason=reason, message=message, now=self._now())
+        if await self._apply_status(memory, body, status):
+            await self._recorder.record(
+                body, EventSpec(type=EventType.WARNING, reason=reason, message=message)
+            )
+
+    async def _apply_status(self, memory: TierMemory, body: Object, status: Object) -> bool:
+        """Write the status if it differs from the last one; whether it was written."""
+        metadata = body["metadata"]
+        self._metrics.set_conditions(metadata["namespace"], metadata["name"], status["conditions"])
+        if status == body.get("status"):
+            return False
+        try:
+            written = await self._cluster.apply_status(
+                {
+                    "apiVersion": TIER.api_version,
+                    "kind": TIER.kind,
+                    "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
+                    "status": status,
+                },
+                uid=metadata["uid"],
+            )
+        except (Conflict, NotFound):
+            # The tier is gone, or another of its name has come: its own event says so.
+            return False
+        body["status"] = written.get("status", {})
+        memory.body = body
+        return True
+
+    async def _tell(self, tier: KVCacheTier, events: Iterable[EventSpec]) -> None:
+        """Events for what a person would want to find afterwards."""
+        body = {
+            "apiVersion": TIER.api_version,
+            "kind": TIER.kind,
+            "metadata": {
+                "namespace": tier.metadata.namespace,
+                "name": tier.metadata.name,
+                "uid": tier.metadata.uid,
+            },
+        }
+        for event in events:
+            await self._recorder.record(body, event)
+
+    def _later(self, requeue_after: float | None = None) -> Result:
+        spread = 0.9 + 0.2 * self._jitter()
+        resync = self._settings.resync * spread
+        return Result(requeue_after=min(requeue_after or resync, resync))
+
+    def _now(self) -> str:
+        return self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _refused_change(tier: KVCacheTier, record: Record) -> str:
+    return (
+        f"the spec now describes generation {generation_id(tier.spec)}, the ranks serve "
+        f"{record.live.id}: changing what identifies the KV is not supported yet. Undo the "
+        "change, or create a second tier and delete this one"
+    )
+
+
+def _done(plan: Plan, report: Report) -> list[EventSpec]:
+    events: list[EventSpec] = []
+    if any(kind == "StatefulSet" for kind, _ in report.created):
+        message = f"Created {len(report.created)} objects of the tier."
+        events.append(EventSpec(EventType.NORMAL, "Created", message))
+    for apply in plan.applies:
+        kind, name = child_key(apply.intent)
+        message = f"Applied {apply.field} of {kind} {name}."
+        events.append(EventSpec(EventType.NORMAL, "Applied", message))
+    return events
+
+
+def _problems(plan: Plan, report: Report) -> list[EventSpec]:
+    """Told once, when the status says something new, not at every retry."""
+    taken = [
+        EventSpec(
+            EventType.WARNING,
+            reasons.NAME_CONFLICT,
+            f"{kind} {name} exists and is not this tier's: it is left alone.",
+        )
+        for kind, name in plan.conflicts
+    ]
+    refused_writes = [
+        EventSpec(EventType.WARNING, reasons.APPLY_FAILED, failure) for failure in report.failures
+    ]
+    return taken + refused_writes

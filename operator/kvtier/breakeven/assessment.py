@@ -1,0 +1,135 @@
+"""What break-even says about one tier: plain data, and how the tier's status shows it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """Does the tier pay?"""
+
+    UNKNOWN = "Unknown"
+    PAYS = "Pays"
+    PAYS_WHEN_LONG = "PaysWhenLong"
+    NEVER_PAYS = "NeverPays"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFigures:
+    """A link and where its figures came from (``Declared`` is all that this release has)."""
+
+    domain: str
+    bytes_per_second: float
+    round_trip_seconds: float
+    evidence: str = "Declared"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One hit length: seconds each way, and the bandwidth above which the fetch wins.
+
+    ``fetch_seconds`` and ``wins`` are None without a link or T0, ``bytes_per_second`` (B*(n),
+    infinite when no bandwidth is enough) without a round trip or T0.
+    """
+
+    tokens: int
+    recompute_seconds: float
+    fetch_seconds: float | None
+    wins: bool | None
+    bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The hit lengths that the verdict is about, and the field they came from.
+
+    ``weighted`` says that every length stands for an equal share of hits.
+    """
+
+    source: str
+    tokens: tuple[int, ...]
+    weighted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """Figures and verdict of one tier. Bytes, seconds, tokens, bytes/s.
+
+    ``minimum_hit`` is the fewest tokens for which a fetch beats the prefill: a whole number,
+    ``math.inf`` when no length is enough, None when link or T0 is not known. ``gain_seconds`` (per
+    hit) and ``share_won`` are None unless the lengths of hits are declared.
+    """
+
+    logical_bytes_per_token: int
+    bytes_per_token: int
+    chunk_bytes: int
+    chunk_bytes_per_rank: int
+    compression: float
+    break_even: float
+    link: LinkFigures | None
+    t0_seconds: float | None
+    minimum_hit: float | None
+    rows: tuple[Row, ...]
+    lengths: Lengths
+    gain_seconds: float | None
+    share_won: float | None
+    verdict: Verdict
+    reason: str
+    message: str
+
+    @property
+    def ratio(self) -> float | None:
+        """B/B*: how far the link is above break-even."""
+        return None if self.link is None else self.link.bytes_per_second / self.break_even
+
+    def status(self) -> dict[str, Any]:
+        """``status.breakEven``: bandwidths and times to two digits, counts exact."""
+        return self._break_even(_two_digits)
+
+    def figures(self) -> dict[str, Any]:
+        """The same fields unrounded."""
+        return self._break_even(lambda figure: figure)
+
+    def measured(self) -> dict[str, Any] | None:
+        """The link under the field names of ``status.measured``, unrounded; None without one."""
+        if self.link is None:
+            return None
+        return {
+            "bytesPerSecond": _whole(self.link.bytes_per_second),
+            "roundTripSeconds": self.link.round_trip_seconds,
+            "evidence": self.link.evidence,
+            "ratio": self.ratio,
+        }
+
+    def _break_even(self, rounded: Callable[[float], float]) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "bytesPerToken": self.bytes_per_token,
+            "logicalBytesPerToken": self.logical_bytes_per_token,
+            "chunkBytes": self.chunk_bytes,
+            "bytesPerSecond": _whole(rounded(self.break_even)),
+        }
+        if self.minimum_hit is not None and math.isfinite(self.minimum_hit):
+            document["minimumHitTokens"] = int(self.minimum_hit)
+        document["perLength"] = [_row(row, rounded) for row in self.rows]
+        return document
+
+
+def _row(row: Row, rounded: Callable[[float], float]) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "tokens": row.tokens,
+        "recomputeSeconds": rounded(row.recompute_seconds),
+    }
+    if row.fetch_seconds is not None:
+        document["fetchSeconds"] = rounded(row.fetch_seconds)
+        document["wins"] = row.wins
+    return document
+
+
+def _two_digits(figure: float) -> float:
+    return float(f"{figure:.2g}")
+
+
+def _whole(bytes_per_second: float) -> int:
+    return math.ceil(bytes_per_second)

@@ -1,0 +1,250 @@
+"""Break-even of a ``KVCacheTier``: from its spec to figures and a verdict.
+
+B is the declared link, divided for ``Hash`` by the imbalance of the hit's chunks over the ranks: a
+prompt waits for the fullest one. R is linear between the declared prompt lengths and that of the
+nearest outside them. B* takes the smallest declared R: below that bandwidth no length can win.
+"""
+
+import math
+from fractions import Fraction
+from typing import Final
+
+from kvtier.api.scalars import parse_duration
+from kvtier.api.types import KVCacheTierSpec, LengthQuantile, Striping
+from kvtier.breakeven import model, rates, sizes
+from kvtier.breakeven.assessment import Assessment, Lengths, LinkFigures, Row, Verdict
+from kvtier.breakeven.checks import positive
+from kvtier.breakeven.imbalance import expected_imbalance
+from kvtier.breakeven.search import first_win
+from kvtier.breakeven.verdict import judge
+
+__all__ = [
+    "STANDARD_LENGTHS",
+    "Assessment",
+    "Verdict",
+    "assess",
+    "chunk_bytes_per_rank",
+    "declared_link",
+    "logical_bytes_per_token",
+    "wire_bytes_per_token",
+]
+
+STANDARD_LENGTHS: Final = tuple(1024 * 2**power for power in range(8))
+"""1k to 128k tokens: what a tier without declared hit or prompt lengths is judged over."""
+
+_SAMPLES = 200
+
+
+def logical_bytes_per_token(spec: KVCacheTierSpec) -> int:
+    """Bytes of one token's KV, counted once."""
+    layout = spec.model.layout
+    element_bytes = sizes.ELEMENT_BYTES[spec.model.kv_cache_dtype.value]
+    if layout.gqa is not None:
+        return sizes.gqa_bytes_per_token(
+            layers=layout.gqa.layers,
+            kv_heads=layout.gqa.kv_heads,
+            head_dim=layout.gqa.head_dim,
+            element_bytes=element_bytes,
+        )
+    if layout.mla is not None:
+        return sizes.mla_bytes_per_token(
+            layers=layout.mla.layers,
+            kv_lora_rank=layout.mla.kv_lora_rank,
+            qk_rope_head_dim=layout.mla.qk_rope_head_dim,
+            element_bytes=element_bytes,
+        )
+    if layout.bytes_per_token is None:
+        raise ValueError("spec.model.layout: empty; set exactly one of gqa, mla, bytesPerToken")
+    return layout.bytes_per_token
+
+
+def replication(spec: KVCacheTierSpec) -> Fraction:
+    """Copies of each token's KV that the engine's ranks store; 1 when given as bytesPerToken."""
+    layout = spec.model.layout
+    if layout.gqa is not None:
+        tensor = spec.pool.parallelism.tensor or spec.pool.ranks
+        return sizes.gqa_replication(kv_heads=layout.gqa.kv_heads, tensor=tensor)
+    if layout.mla is not None and spec.pool.striping is Striping.SHARD:
+        # Every engine rank keeps the whole latent and stores it in its own Valkey.
+        return Fraction(spec.pool.ranks)
+    return Fraction(1)
+
+
+def wire_bytes_per_token(spec: KVCacheTierSpec) -> int:
+    """Bytes of one token as stored and moved, all ranks together."""
+    return sizes.wire_bytes_per_token(logical_bytes_per_token(spec), replication(spec))
+
+
+def chunk_bytes_per_rank(spec: KVCacheTierSpec) -> int:
+    """Bytes that one chunk takes on a rank that holds it.
+
+    ``Shard``: its W-th part of every chunk. ``Hash``: a whole chunk, on one of W ranks.
+    """
+    chunk = wire_bytes_per_token(spec) * spec.pool.chunk_tokens
+    return math.ceil(chunk / spec.pool.ranks) if spec.pool.striping is Striping.SHARD else chunk
+
+
+def t0_seconds(spec: KVCacheTierSpec) -> float | None:
+    """T0: waiting plus GPU-held time of a hit. None unless both are declared: neither is zero."""
+    pool = spec.pool
+    if pool.hit_latency is None or pool.hit_engine_time is None:
+        return None
+    return parse_duration(pool.hit_latency) + parse_duration(pool.hit_engine_time)
+
+
+def declared_link(spec: KVCacheTierSpec) -> LinkFigures | None:
+    """The declared link of the farthest domain: what holds wherever the ranks end up."""
+    order = [domain.name for domain in spec.placement.domains]
+    known = [link for link in spec.placement.links if link.domain in order]
+    if not known:
+        return None
+    farthest = max(known, key=lambda link: order.index(link.domain))
+    return LinkFigures(
+        domain=farthest.domain,
+        bytes_per_second=farthest.bytes_per_second,
+        round_trip_seconds=farthest.round_trip_seconds,
+    )
+
+
+def assess(spec: KVCacheTierSpec, *, compression: float = 1.0) -> Assessment:
+    """Judge a tier by what it declares.
+
+    ``compression`` is 1 for every connector of today: they move raw bytes. Raises ValueError when
+    it is not positive; a spec that ``parse_tier`` returned never makes it raise.
+    """
+    positive(compression=compression)
+    wire = wire_bytes_per_token(spec)
+    tier = _Tier(spec, wire=wire, compression=compression)
+    break_even = model.break_even_bandwidth(
+        bytes_per_token=wire,
+        rate=min(rate for _, rate in tier.rates),
+        compression=compression,
+    )
+    minimum_hit = tier.minimum_hit(break_even)
+    lengths = judged_lengths(spec)
+    gains = [tier.gain(tokens) for tokens in lengths.tokens]
+    known = [gain for gain in gains if gain is not None]
+    averaged = lengths.weighted and bool(known)
+    gain = sum(known) / len(known) if averaged else None
+    won = sum(gain > 0 for gain in known) / len(known) if known else None
+    verdict, reason, message = judge(
+        break_even=break_even,
+        link=tier.link,
+        t0_seconds=tier.t0,
+        minimum_hit=minimum_hit,
+        lengths=lengths,
+        gain_seconds=gain,
+        share_won=won,
+    )
+    return Assessment(
+        logical_bytes_per_token=logical_bytes_per_token(spec),
+        bytes_per_token=wire,
+        chunk_bytes=wire * spec.pool.chunk_tokens,
+        chunk_bytes_per_rank=chunk_bytes_per_rank(spec),
+        compression=compression,
+        break_even=break_even,
+        link=tier.link,
+        t0_seconds=tier.t0,
+        minimum_hit=minimum_hit,
+        rows=tuple(tier.row(tokens) for tokens in shown_lengths(spec)),
+        lengths=lengths,
+        gain_seconds=gain,
+        share_won=won if averaged else None,
+        verdict=verdict,
+        reason=reason,
+        message=message,
+    )
+
+
+def judged_lengths(spec: KVCacheTierSpec) -> Lengths:
+    """The lengths that a verdict is about: of hits, else of prompts, else the standard ones."""
+    if spec.workload.hit_tokens:
+        values = rates.sample(_points(spec.workload.hit_tokens), _SAMPLES)
+        tokens = tuple(max(1, round(value)) for value in values)
+        return Lengths(source="workload.hitTokens", tokens=tokens, weighted=True)
+    if spec.workload.prompt_tokens:
+        lengths = {quantile.tokens for quantile in spec.workload.prompt_tokens}
+        return Lengths(
+            source="workload.promptTokens", tokens=tuple(sorted(lengths)), weighted=False
+        )
+    return Lengths(
+        source="the standard lengths, 1k to 128k tokens", tokens=STANDARD_LENGTHS, weighted=False
+    )
+
+
+def shown_lengths(spec: KVCacheTierSpec) -> list[int]:
+    """The lengths that get a row: of prefill rates, of the workload, and the standard ones."""
+    lengths = {point.tokens for point in spec.pool.prefill_rate if point.tokens}
+    lengths.update(quantile.tokens for quantile in spec.workload.hit_tokens)
+    lengths.update(quantile.tokens for quantile in spec.workload.prompt_tokens)
+    return sorted(lengths.union(STANDARD_LENGTHS))
+
+
+def _points(quantiles: list[LengthQuantile]) -> list[rates.Point]:
+    return sorted((float(item.quantile), float(item.tokens)) for item in quantiles)
+
+
+class _Tier:
+    """The spec's figures as plain numbers, and the model applied to them at one length."""
+
+    def __init__(self, spec: KVCacheTierSpec, *, wire: int, compression: float) -> None:
+        self.link = declared_link(spec)
+        self.t0 = t0_seconds(spec)
+        self.rates: list[rates.Point] = sorted(
+            (float(point.tokens), float(point.tokens_per_second))
+            for point in spec.pool.prefill_rate
+        )
+        self._wire = wire
+        self._compression = compression
+        self._chunk_tokens = spec.pool.chunk_tokens
+        self._hashed_ranks = spec.pool.ranks if spec.pool.striping is Striping.HASH else 1
+
+    def row(self, tokens: int) -> Row:
+        recompute = self.recompute(tokens)
+        fetch = self.fetch(tokens)
+        needed = None
+        if self.link is not None and self.t0 is not None:
+            needed = self.imbalance(tokens) * model.break_even_bandwidth_at(
+                tokens=tokens,
+                bytes_per_token=self._wire,
+                rate=rates.prefill_rate(self.rates, tokens),
+                round_trip=self.link.round_trip_seconds,
+                fixed=self.t0,
+                compression=self._compression,
+            )
+        return Row(
+            tokens=tokens,
+            recompute_seconds=recompute,
+            fetch_seconds=fetch,
+            wins=None if fetch is None else fetch < recompute,
+            bytes_per_second=needed,
+        )
+
+    def recompute(self, tokens: int) -> float:
+        return model.recompute_seconds(tokens, rates.prefill_rate(self.rates, tokens))
+
+    def fetch(self, tokens: int) -> float | None:
+        if self.link is None or self.t0 is None:
+            return None
+        return model.fetch_seconds(
+            tokens=tokens,
+            bytes_per_token=self._wire,
+            bandwidth=self.link.bytes_per_second / self.imbalance(tokens),
+            round_trip=self.link.round_trip_seconds,
+            fixed=self.t0,
+            compression=self._compression,
+        )
+
+    def imbalance(self, tokens: int) -> float:
+        return expected_imbalance(math.ceil(tokens / self._chunk_tokens), self._hashed_ranks)
+
+    def gain(self, tokens: int) -> float | None:
+        fetch = self.fetch(tokens)
+        return None if fetch is None else self.recompute(tokens) - fetch
+
+    def minimum_hit(self, break_even: float) -> float | None:
+        if self.link is None or self.t0 is None:
+            return None
+        if self.link.bytes_per_second <= break_even:
+            return math.inf
+        return first_win(lambda tokens: (self.gain(tokens) or 0) > 0, self.rates)

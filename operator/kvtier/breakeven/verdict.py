@@ -1,0 +1,94 @@
+"""From figures to a verdict and the sentence that a person reads.
+
+The first that holds: Pays, PaysWhenLong, NeverPays. A link at or below break-even never pays,
+whatever else is unknown; beyond that, no verdict without a link and T0.
+"""
+
+import math
+
+from kvtier.api import reasons
+from kvtier.breakeven.assessment import Lengths, LinkFigures, Verdict
+from kvtier.breakeven.words import digits, gigabits, seconds
+
+
+def judge(
+    *,
+    break_even: float,
+    link: LinkFigures | None,
+    t0_seconds: float | None,
+    minimum_hit: float | None,
+    lengths: Lengths,
+    gain_seconds: float | None,
+    share_won: float | None,
+) -> tuple[Verdict, str, str]:
+    """(verdict, reason, message).
+
+    With declared hit lengths a tier pays when fetching every hit gains time on average; without,
+    when the fetch wins at every length that is judged. ``gain_seconds`` is that average and
+    ``share_won`` the share of ``lengths`` that win, of each of which one is None when not known.
+    """
+    if link is None:
+        return (
+            Verdict.UNKNOWN,
+            reasons.LINK_NOT_DECLARED,
+            f"Break-even is {gigabits(break_even)}, but no link is known: declare one in "
+            "placement.links.",
+        )
+    compared = (
+        f"the {link.domain} link gives {gigabits(link.bytes_per_second)}, break-even is "
+        f"{gigabits(break_even)}"
+    )
+    if link.bytes_per_second <= break_even:
+        return (
+            Verdict.NEVER_PAYS,
+            reasons.BELOW_BREAK_EVEN,
+            f"A hit of any length is slower than computing it again: {compared}.",
+        )
+    if t0_seconds is None or minimum_hit is None or share_won is None:
+        return (
+            Verdict.UNKNOWN,
+            reasons.T0_NOT_DECLARED,
+            f"It may pay for long hits ({compared}), but the fixed time of a hit is not known: set "
+            "pool.hitLatency and pool.hitEngineTime.",
+        )
+    if math.isinf(minimum_hit):
+        return (
+            Verdict.NEVER_PAYS,
+            reasons.BELOW_BREAK_EVEN,
+            f"No hit of any length that can be declared is faster than computing it again: "
+            f"{compared}, and a hit costs {seconds(t0_seconds)} before its first byte.",
+        )
+    if share_won == 1 if gain_seconds is None else gain_seconds > 0:
+        return _pays(compared, lengths=lengths, gain_seconds=gain_seconds, share_won=share_won)
+    return (
+        Verdict.PAYS_WHEN_LONG,
+        Verdict.PAYS_WHEN_LONG.value,
+        f"Only hits of {minimum_hit:,.0f} tokens and more are faster than computing them again: "
+        f"{_share(lengths, gain_seconds=gain_seconds, share_won=share_won)} ({compared}).",
+    )
+
+
+def _pays(
+    compared: str, *, lengths: Lengths, gain_seconds: float | None, share_won: float
+) -> tuple[Verdict, str, str]:
+    if gain_seconds is None:
+        what = f"A hit of every length in {lengths.source} is faster than computing it again"
+    else:
+        what = (
+            f"Over {lengths.source} a hit is {seconds(gain_seconds)} faster on average than "
+            f"computing it again; {digits(share_won * 100)} % of hits are faster"
+        )
+    return Verdict.PAYS, Verdict.PAYS.value, f"{what} ({compared})."
+
+
+def _share(lengths: Lengths, *, gain_seconds: float | None, share_won: float) -> str:
+    if gain_seconds is None:
+        if share_won == 0:
+            return f"none of {lengths.source}"
+        return (
+            f"{round(share_won * len(lengths.tokens))} of {len(lengths.tokens)} of {lengths.source}"
+        )
+    return (
+        f"{digits(share_won * 100)} % of {lengths.source}, and fetching every hit would cost "
+        f"{seconds(-gain_seconds)} more on average"
+    )

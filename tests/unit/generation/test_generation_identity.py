@@ -1,0 +1,164 @@
+"""What renames a generation, and what must never."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvtier.api.types import KVCacheTierSpec
+from kvtier.generation.identity import canonical_json, generation_id, id_of, identity
+
+MLA = {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 64}}
+
+# Ids of identity version 1. A change of any of these loses the cache of every tier that exists.
+GOLDEN: list[tuple[Mapping[str, Any], str]] = [
+    ({}, "15d60954f2b2"),
+    ({"pool.striping": "Shard"}, "036081912347"),
+    ({"model.layout": MLA, "model.kvCacheDtype": "fp8_e4m3"}, "f98af37241c7"),
+    ({"model.layout": {"bytesPerToken": 48400}, "model.salt": "2026-11-29"}, "ab7032b91da0"),
+    ({"model.identity": {"ropeScaling": "yarn:4", "quantization": "fp8-é"}}, "94ad97ef8f10"),
+]
+
+IDENTITY_EDITS: list[Mapping[str, Any]] = [
+    {"model.name": "another"},
+    {"model.revision": "another"},
+    {"model.tokenizerRevision": "another"},
+    {"model.kvCacheDtype": "float16"},
+    {"model.salt": "1"},
+    {"model.identity": {"a": "1"}},
+    {"model.layout": {"gqa": {"layers": 81, "kvHeads": 8, "headDim": 128}}},
+    {"model.layout": {"gqa": {"layers": 80, "kvHeads": 16, "headDim": 128}}},
+    {"model.layout": {"gqa": {"layers": 80, "kvHeads": 8, "headDim": 64}}},
+    {"model.layout": MLA},
+    {"model.layout": {"mla": {"layers": 62, "kvLoraRank": 512, "qkRopeHeadDim": 64}}},
+    {"model.layout": {"mla": {"layers": 61, "kvLoraRank": 256, "qkRopeHeadDim": 64}}},
+    {"model.layout": {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 0}}},
+    {"model.layout": {"bytesPerToken": 327680}},
+    {"pool.ranks": 4},
+    {"pool.striping": "Shard"},
+    {"pool.parallelism": {"tensor": 4}},
+    {"pool.parallelism": {"pipeline": 2}},
+    {"pool.parallelism": {"decodeContext": 2}},
+    {"pool.parallelism": {"prefillContext": 2}},
+    {"pool.chunkTokens": 128},
+]
+
+OTHER_EDITS: list[Mapping[str, Any]] = [
+    {"pool.prefillRate": [{"tokensPerSecond": 1}]},
+    {"pool.hitLatency": "300ms"},
+    {"pool.hitEngineTime": "30ms"},
+    {"pool.maxEngines": 64},
+    {"pool.engine.loadFailurePolicy": "Fail"},
+    {"workload.hitTokens": [{"quantile": "0.5", "tokens": 1000}]},
+    {"workload.promptTokens": [{"quantile": "0.5", "tokens": 2000}]},
+    {"store.memoryPerRank": "128Gi"},
+    {"store.image": "registry.example/valkey:9.1"},
+    {"store.version": "8.1"},
+    {"store.cpu": "4"},
+    {"store.ioThreads": 2, "store.cpu": "4"},
+    {"store.eviction": "LFU"},
+    {"store.labels": {"team": "a"}},
+    {"store.nodeSelector": {"pool": "gpu"}},
+    {"placement.domains": [{"name": "rack", "key": "example.com/rack"}]},
+    {"placement.links": [{"domain": "zone", "bitsPerSecond": "25G", "roundTrip": "50us"}]},
+    {"paused": True},
+]
+
+WRITTEN_OUT_DEFAULTS: list[Mapping[str, Any]] = [
+    {"model.tokenizerRevision": "1605565b47bb9346c5515c34102e054115b4f98b"},
+    {"model.identity": {}},
+    {"pool.striping": "Hash"},
+    {"pool.chunkTokens": 256},
+    {"pool.parallelism": {}},
+    {"pool.parallelism": {"tensor": 8}},
+    {"pool.parallelism": {"pipeline": 1, "decodeContext": 1, "prefillContext": 1}},
+    {"pool.engine": {"connector": "LMCacheMP", "version": "0.5"}},
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), GOLDEN)
+def test_a_generation_keeps_its_name_for_ever(
+    changes: Mapping[str, Any], expected: str, make_spec: Any
+) -> None:
+    assert generation_id(make_spec(changes)) == expected
+
+
+@pytest.mark.parametrize("changes", IDENTITY_EDITS, ids=str)
+def test_anything_that_changes_the_bytes_makes_another_generation(
+    changes: Mapping[str, Any], make_spec: Any
+) -> None:
+    assert generation_id(make_spec(changes)) != generation_id(make_spec())
+
+
+def test_no_two_of_these_edits_make_the_same_generation(make_spec: Any) -> None:
+    assert len({generation_id(make_spec(changes)) for changes in IDENTITY_EDITS}) == len(
+        IDENTITY_EDITS
+    )
+
+
+@pytest.mark.parametrize("changes", OTHER_EDITS, ids=str)
+def test_anything_else_leaves_the_generation(changes: Mapping[str, Any], make_spec: Any) -> None:
+    assert generation_id(make_spec(changes)) == generation_id(make_spec())
+
+
+@pytest.mark.parametrize("changes", WRITTEN_OUT_DEFAULTS, ids=str)
+def test_writing_a_default_out_changes_nothing(changes: Mapping[str, Any], make_spec: Any) -> None:
+    assert identity(make_spec(changes)) == identity(make_spec())
+
+
+def test_every_field_of_model_and_pool_is_in_one_of_the_tables() -> None:
+    """A field added to the API must be put into the identity, or decided not to be."""
+    decided = {path for edits in (*IDENTITY_EDITS, *OTHER_EDITS) for path in edits}
+    decided |= {"pool.engine.connector", "pool.engine.version"}  # One value each so far.
+    fields = KVCacheTierSpec.model_fields
+    for part in ("model", "pool", "workload", "store", "placement"):
+        model = fields[part].annotation
+        assert model is not None
+        for name, info in model.model_fields.items():
+            path = f"{part}.{info.alias or name}"
+            known = any(each == path or each.startswith(f"{path}.") for each in decided)
+            # Pod settings that follow labels and nodeSelector.
+            pod = ("tolerations", "priorityClassName", "imagePullSecrets", "annotations")
+            assert known or path.removeprefix("store.") in pod, path
+
+
+def test_a_colon_in_a_name_is_no_separator(make_spec: Any) -> None:
+    one = make_spec({"model.name": "a", "model.revision": "b:c", "model.tokenizerRevision": "t"})
+    other = make_spec({"model.name": "a:b", "model.revision": "c", "model.tokenizerRevision": "t"})
+    assert generation_id(one) != generation_id(other)
+
+
+text = st.text(min_size=1, max_size=20)
+identities = st.fixed_dictionaries(
+    {"modelName": text, "revision": text, "ranks": st.integers(1, 64)},
+    optional={"salt": text, "identity": st.dictionaries(text, text, min_size=1, max_size=3)},
+)
+
+
+@given(identities, identities)
+def test_ids_are_equal_exactly_when_identities_are(
+    one: Mapping[str, Any], other: Mapping[str, Any]
+) -> None:
+    assert (id_of(one) == id_of(other)) == (one == other)
+
+
+@given(identities)
+def test_the_order_of_fields_does_not_matter(fields: Mapping[str, Any]) -> None:
+    assert id_of(dict(reversed(fields.items()))) == id_of(fields)
+
+
+def test_canonical_json_has_sorted_keys_no_spaces_and_only_ascii() -> None:
+    assert canonical_json({"b": "é ", "a": [1, {"d": 1, "c": 2}]}) == (
+        '{"a":[1,{"c":2,"d":1}],"b":"\\u00e9 "}'
+    )
+
+
+def test_absent_fields_are_left_out(make_spec: Any) -> None:
+    assert not {"salt", "identity"} & identity(make_spec()).keys()
+
+
+def test_a_later_identity_version_is_refused(make_spec: Any) -> None:
+    with pytest.raises(ValueError, match="identity version 2 is unknown to this release"):
+        identity(make_spec(), version=2)

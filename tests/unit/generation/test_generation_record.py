@@ -1,0 +1,117 @@
+"""The record: written, read back, and refused when it cannot be trusted."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kvtier.generation.record import InvalidRecord, Record, from_json, new_record, to_json
+
+OPERATOR, ENGINE = "kvtt-0f0f0f0f", "kvtt-1e1e1e1e"
+
+
+@pytest.fixture
+def record(make_spec: Any) -> Record:
+    return new_record(make_spec(), operator_token=OPERATOR, engine_token=ENGINE)
+
+
+def test_what_is_written_is_read_back(record: Record) -> None:
+    assert from_json(to_json(record)) == record
+    assert to_json(from_json(to_json(record))) == to_json(record)
+
+
+def test_a_new_record_has_one_live_generation(record: Record, make_spec: Any) -> None:
+    assert [entry.state for entry in record.generations] == ["Live"]
+    assert record.live.token == ENGINE
+    assert record.identity_version == 1
+    assert record.live.identity["modelName"] == make_spec().model.name
+
+
+def test_a_record_in_a_log_shows_no_token(record: Record) -> None:
+    assert OPERATOR not in repr(record)
+    assert ENGINE not in repr(record)
+    assert record.live.id in repr(record)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "short",
+        "with space8",
+        "new\nline88",
+        "-leading8",
+        "hash#hash8",
+        "ünïcödé8",
+        "a" * 129,
+        "operator",
+        "a|b|c|d|e",
+    ],
+)
+def test_a_token_that_an_acl_file_cannot_hold_is_refused(token: str, make_spec: Any) -> None:
+    for tokens in ((token, ENGINE), (OPERATOR, token)):
+        with pytest.raises(InvalidRecord, match="token must be 8 to 128") as error:
+            new_record(make_spec(), operator_token=tokens[0], engine_token=tokens[1])
+        assert len(token) < 6 or token not in str(error.value) or token == "operator"
+
+
+def damaged(record: Record, **changes: Any) -> str:
+    return json.dumps(json.loads(to_json(record)) | changes)
+
+
+def damaged_entry(record: Record, **changes: Any) -> str:
+    entry = json.loads(to_json(record))["generations"][0] | changes
+    return damaged(record, generations=[entry])
+
+
+def test_a_state_that_may_be_a_fence_is_not_taken_for_leave_to_read(record: Record) -> None:
+    with pytest.raises(InvalidRecord, match="a state that this release lacks"):
+        from_json(damaged_entry(record, state="Fenced"))
+
+
+def test_an_id_that_is_not_its_identitys_is_refused(record: Record) -> None:
+    with pytest.raises(InvalidRecord, match="id is not that of its identity"):
+        from_json(damaged_entry(record, id="000000000000"))
+
+
+def test_two_generations_with_one_token_are_refused(record: Record, make_spec: Any) -> None:
+    other = new_record(
+        make_spec({"model.revision": "b"}), operator_token=OPERATOR, engine_token=ENGINE
+    )
+    both = [json.loads(to_json(each))["generations"][0] for each in (record, other)]
+    with pytest.raises(InvalidRecord, match="2 Live generations"):
+        from_json(damaged(record, generations=both))
+
+
+def test_a_record_without_a_live_generation_is_refused(record: Record) -> None:
+    with pytest.raises(InvalidRecord, match="0 Live generations"):
+        from_json(damaged(record, generations=[]))
+
+
+def test_a_later_identity_version_in_a_record_is_refused(record: Record) -> None:
+    with pytest.raises(InvalidRecord, match="identity version 2; this release knows 1"):
+        from_json(damaged(record, identityVersion=2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        "7",
+        '"x"',
+        "{",
+        b"\xff\xfe",
+        "[" * 100_000,
+        '{"identityVersion": true, "operatorToken": "kvtt-0f0f0f0f", "generations": []}',
+        '{"identityVersion": 1, "operatorToken": "kvtt-0f0f0f0f", "generations": 7}',
+        '{"identityVersion": 1, "operatorToken": "kvtt-0f0f0f0f", "generations": [7]}',
+        '{"identityVersion": 1, "operatorToken": "kvtt-0f0f0f0f", "generations": [{"state": []}]}',
+    ],
+)
+def test_anything_else_is_refused_without_showing_it(text: str | bytes) -> None:
+    with pytest.raises(InvalidRecord) as error:
+        from_json(text)
+    assert "0f0f0f0f" not in str(error.value)

@@ -1,6 +1,6 @@
 """``spec.placement``: the topology, and the links that were declared."""
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, JsonValue
 
 from kvtier.api.base import Change, Model, extra, rule
 from kvtier.api.scalars import (
@@ -91,16 +91,19 @@ class Link(Model):
         return parse_duration(self.round_trip)
 
 
+_DEFAULT_DOMAINS: list[JsonValue] = [
+    {"name": "hostname", "key": "kubernetes.io/hostname"},
+    {"name": "zone", "key": "topology.kubernetes.io/zone"},
+]
+
+
 def default_domains() -> list[Domain]:
-    return [
-        Domain(name="hostname", key="kubernetes.io/hostname"),
-        Domain(name="zone", key="topology.kubernetes.io/zone"),
-    ]
+    return [Domain.model_validate(domain) for domain in _DEFAULT_DOMAINS]
 
 
 _PLACEMENT_RULES = [
     rule(
-        "self.links.all(l, self.domains.exists(d, d.name == l.domain))",
+        "!has(self.links) || self.links.all(l, self.domains.exists(d, d.name == l.domain))",
         "links[].domain must be one of domains[].name",
     )
 ]
@@ -114,15 +117,18 @@ class Placement(Model):
         min_length=1,
         max_length=8,
         description="Topology levels, near to far. Default: hostname, zone.",
-        json_schema_extra=extra(
-            Change.LIVE,
-            rules=[
-                rule(
-                    "self.all(a, self.exists_one(b, b.name == a.name))",
-                    "two domains have one name",
-                )
-            ],
-        ),
+        json_schema_extra={
+            "default": _DEFAULT_DOMAINS,
+            **extra(
+                Change.LIVE,
+                rules=[
+                    rule(
+                        "self.all(a, self.exists_one(b, b.name == a.name))",
+                        "two domains have one name",
+                    )
+                ],
+            ),
+        },
     )
     links: list[Link] = Field(
         default_factory=list,

@@ -285,7 +285,14 @@ _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
 
 
 def _memory(tier: KVCacheTier) -> list[str]:
-    """What is left for KV must hold 16 chunks."""
+    """What is left for KV must hold 16 chunks, and Valkey must take a chunk as one value."""
+    # render reads the models of this package: imported here, there is no cycle.
+    from kvtier.render.memory import MemoryTooSmall, memory
+
+    try:
+        memory(tier.spec)
+    except MemoryTooSmall as error:
+        return [str(error)]
     return []
 
 

@@ -1,0 +1,159 @@
+"""The status of a tier, as a schema: what ``kubectl explain`` shows and the API server bounds.
+
+Nothing reads these models at run time: a status is written as a plain mapping.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from kvtier.api.base import MAX_RANKS, Model, extra
+from kvtier.api.conditions import MAX_MESSAGE
+
+
+class ConditionStatus(Model):
+    """One condition, in the usual Kubernetes form."""
+
+    type: str = Field(
+        min_length=1,
+        max_length=64,
+        description="SpecValid, StoreReady, GenerationCurrent, Ready or PlacementAccepted.",
+    )
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
+    reason: str = Field(
+        min_length=1,
+        max_length=64,
+        pattern="^[A-Za-z0-9]+$",
+        description="One word; the runbook has a section of this name.",
+    )
+    message: str = Field(max_length=MAX_MESSAGE, description="What it is, for a person.")
+    last_transition_time: str = Field(
+        description="When status changed last.", json_schema_extra={"format": "date-time"}
+    )
+    observed_generation: int = Field(
+        ge=0, description="metadata.generation of the spec that this is about."
+    )
+
+
+class RankStatus(Model):
+    """One rank."""
+
+    rank: int = Field(ge=0, le=MAX_RANKS - 1, description="Number of the rank, from 0.")
+    ready: bool = Field(description="Its pod is Ready.")
+    node: str | None = Field(default=None, max_length=253, description="Node that it runs on.")
+    domain: str | None = Field(
+        default=None,
+        max_length=127,
+        description="The node's place in the nearest declared domain above the node.",
+    )
+    started_at: str | None = Field(
+        default=None,
+        description="When its Valkey started, empty.",
+        json_schema_extra={"format": "date-time"},
+    )
+
+
+class LengthStatus(Model):
+    """Fetch against recompute for one hit length."""
+
+    tokens: int = Field(ge=0, description="Length of the hit.")
+    recompute_seconds: float = Field(ge=0, description="Time to prefill so many tokens.")
+    fetch_seconds: float | None = Field(
+        default=None, ge=0, description="Time to fetch them; absent while link or T0 is unknown."
+    )
+    wins: bool | None = Field(default=None, description="The fetch is faster.")
+
+
+class BreakEvenStatus(Model):
+    """What has to hold for the tier to pay."""
+
+    bytes_per_token: int = Field(ge=0, description="Bytes stored and moved per token (wire).")
+    logical_bytes_per_token: int = Field(ge=0, description="The same without replication.")
+    chunk_bytes: int = Field(ge=0, description="Bytes of one chunk on the wire.")
+    bytes_per_second: int = Field(
+        ge=0, description="B*, the bandwidth above which a fetch can win; two digits."
+    )
+    minimum_hit_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        description="Fewest tokens for which a fetch wins; absent when there is no such length or"
+        " it is unknown.",
+    )
+    per_length: list[LengthStatus] = Field(
+        default_factory=list,
+        max_length=64,
+        description="One row per length.",
+        json_schema_extra=extra(list_keys=["tokens"]),
+    )
+
+
+class MeasuredStatus(Model):
+    """The link, and where its figures came from."""
+
+    bytes_per_second: int | None = Field(
+        default=None, ge=0, description="B, into one engine's node from all ranks."
+    )
+    round_trip_seconds: float | None = Field(default=None, ge=0, description="Round-trip time.")
+    evidence: Literal["Declared", "Probed", "Observed"] | None = Field(
+        default=None, description="Where the figures came from."
+    )
+    at: str | None = Field(
+        default=None,
+        description="When they were measured.",
+        json_schema_extra={"format": "date-time"},
+    )
+    ratio: float | None = Field(default=None, ge=0, description="B/B*; two digits.")
+
+
+class GenerationStatus(Model):
+    """One generation of KV."""
+
+    id: str = Field(
+        min_length=12, max_length=12, pattern="^[0-9a-f]{12}$", description="Its identity's hash."
+    )
+    state: str = Field(max_length=32, description="Live is the one that engines use.")
+
+
+class KVCacheTierStatus(Model):
+    """What kvtier last saw and did. Numbers that move all the time are in metrics instead."""
+
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="metadata.generation that this status is about."
+    )
+    conditions: list[ConditionStatus] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Ready sums up SpecValid, StoreReady and GenerationCurrent.",
+        json_schema_extra=extra(list_keys=["type"]),
+    )
+    ranks: str | None = Field(
+        default=None, max_length=16, description="Ready ranks of all ranks, such as 8/8."
+    )
+    rank_states: list[RankStatus] = Field(
+        default_factory=list,
+        max_length=MAX_RANKS,
+        description="Each rank.",
+        json_schema_extra=extra(list_keys=["rank"]),
+    )
+    break_even: BreakEvenStatus | None = Field(
+        default=None, description="What has to hold for the tier to pay."
+    )
+    measured: MeasuredStatus | None = Field(
+        default=None, description="The link that the verdict used."
+    )
+    verdict: Literal["Unknown", "Pays", "PaysWhenLong", "PaysUnderLoad", "NeverPays"] | None = (
+        Field(
+            default=None,
+            description="Does the tier pay? Unknown until it is measured. PaysWhenLong: above"
+            " minimumHitTokens only.",
+        )
+    )
+    generations: list[GenerationStatus] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Generations of KV that have access or memory.",
+        json_schema_extra=extra(list_keys=["id"]),
+    )
+    engine_secret: str | None = Field(
+        default=None, max_length=253, description="Secret that engines mount."
+    )

@@ -4,8 +4,6 @@ Two implementations, one contract suite for both: ``cluster.client.AioCluster`` 
 ``cluster.fake.FakeCluster``.
 """
 
-# ruff: noqa: N818 -- the errors have the names that Kubernetes gives to its reasons.
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,0 +1,1 @@
+"""Makes the suites in this folder importable from the test modules below it."""

@@ -1,29 +1,9 @@
-"""ACL files and ``ACL GETUSER`` replies as plain data."""
+"""``ACL GETUSER`` replies as plain data, and what a loaded ACL file proves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvtier.store.protocol import REVISION_USER, AclUser, StoreError
-
-
-def rules_by_user(acl_file: str) -> dict[str, list[str]]:
-    """Every user of an ACL file but ``_rev``, with rules that begin with ``reset``.
-
-    The form that ``Store.acl_load`` and ``Store.acl_setuser`` take: applied to a user in any
-    state they lead to exactly what the file says. Raises ValueError for a line that is neither
-    empty, a comment, nor ``user <name> <rules>``.
-    """
-    users: dict[str, list[str]] = {}
-    for number, line in enumerate(acl_file.splitlines(), start=1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        if words[0] != "user" or len(words) < 2:
-            raise ValueError(f"line {number} of the ACL file does not begin with 'user <name>'")
-        name, *rules = words[1:]
-        if name != REVISION_USER:
-            users[name] = ["reset", *(rule for rule in rules if rule != "reset")]
-    return users
 
 
 def check_load(users: Mapping[str, Sequence[str]]) -> None:

@@ -134,7 +134,7 @@ class FakeStores:
             )
         self.open_sessions += 1
         try:
-            yield FakeStore(server, address=address, username=credentials.username)
+            yield FakeStore(server, address=address, user=user)
         finally:
             self.open_sessions -= 1
 
@@ -142,10 +142,11 @@ class FakeStores:
 class FakeStore:
     """A session; made by ``FakeStores.connect``."""
 
-    def __init__(self, server: FakeServer, *, address: Address, username: str) -> None:
+    def __init__(self, server: FakeServer, *, address: Address, user: FakeUser) -> None:
         self._server = server
         self._address = address
-        self._username = username
+        self._username = user.name
+        self._serial = user.serial
         self._run_id = server.run_id
         self._open = True
 
@@ -223,13 +224,15 @@ class FakeStore:
 
     def _run(self, name: str, *arguments: object, needs: Iterable[str], act: Callable[[], T]) -> T:
         server = self._server
-        if not self._open or not server.up or server.run_id != self._run_id:
+        # A server closes the sessions of users that are gone, and a restart closes them all.
+        user = server.users.get(self._username)
+        alive = self._open and server.up and server.run_id == self._run_id
+        if not alive or user is None or user.serial != self._serial:
             self._open = False
             raise StoreUnreachable(f"{self._address}: the session is closed")
         server.calls.append(Call(self._username, name, arguments))
         try:
             server.take_fault(name, after=False)
-            user = server.users[self._username]
             for command in needs:
                 if not user.may_run(command):
                     raise StoreDenied(
@@ -241,8 +244,6 @@ class FakeStore:
         except StoreUnreachable:
             self._open = False
             raise
-        # A server closes the sessions of users that are gone.
-        self._open = self._username in server.users
         return result
 
     def _existing(self, name: str) -> FakeUser:
@@ -263,7 +264,10 @@ class FakeStore:
     def _load(self, users: Mapping[str, Sequence[str]]) -> str | None:
         refused: StoreError | None = None
         try:
-            self._server.users = parse_users(self._server.acl_file)
+            loaded = parse_users(self._server.acl_file)
+            for name in loaded.keys() & self._server.users.keys():
+                loaded[name].serial = self._server.users[name].serial
+            self._server.users = loaded
         except StoreError as error:
             refused = error
         for name, rules in users.items():

@@ -4,6 +4,7 @@ import fnmatch
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from kvtier.store.protocol import AclUser, StoreError
 
@@ -20,6 +21,8 @@ KEY_COMMANDS = {
 }
 """Commands that name keys -> which of their arguments do."""
 
+_serials = count()
+
 
 def sha256(password: str) -> str:
     return hashlib.sha256(password.encode()).hexdigest()
@@ -27,7 +30,10 @@ def sha256(password: str) -> str:
 
 @dataclass(slots=True)
 class FakeUser:
-    """A user as the server keeps it; a new one is off and may do nothing."""
+    """A user as the server keeps it; a new one is off and may do nothing.
+
+    ``serial`` tells it from an earlier user of the same name, whose sessions ended with it.
+    """
 
     name: str
     enabled: bool = False
@@ -37,6 +43,7 @@ class FakeUser:
     commands: dict[str, bool] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     channels: list[str] = field(default_factory=list)
+    serial: int = field(default_factory=lambda: next(_serials))
 
     def apply(self, rules: Sequence[str]) -> None:
         """Apply rules in order. Raises StoreError for one that is not known here."""
@@ -86,7 +93,7 @@ class FakeUser:
             case "sanitize-payload" | "alldbs":
                 pass
             case "reset":
-                self.__init__(self.name)  # type: ignore[misc]
+                self.__init__(self.name, serial=self.serial)  # type: ignore[misc]
             case _:
                 raise StoreError(f"Error in ACL SETUSER modifier '{rule}': Syntax error")
 

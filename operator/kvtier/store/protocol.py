@@ -75,7 +75,7 @@ class Store(Protocol):
     """An open, authenticated session with one rank's Valkey.
 
     Every method raises StoreUnreachable, StoreDenied or StoreError, and nothing else. No method
-    retries. Calls of one session do not overlap: callers await one before the next.
+    retries. Calls that overlap are sent one after another.
     """
 
     async def ping(self) -> None: ...

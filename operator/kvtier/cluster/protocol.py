@@ -63,16 +63,26 @@ class ApiError(Exception):
 
     ``status`` is the HTTP status, 0 without an answer. ``reason`` is the machine-readable reason
     of Kubernetes' Status object. ``retry_after`` is in seconds, None when the server named none.
+    ``fields`` are the paths that the server finds fault with, ``name`` the object it speaks of.
     """
 
     def __init__(
-        self, *, status: int, reason: str, message: str, retry_after: float | None = None
+        self,
+        *,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after: float | None = None,
+        fields: tuple[str, ...] = (),
+        name: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.fields = fields
+        self.name = name
 
     def __str__(self) -> str:
         return f"{self.status} {self.reason}: {self.message}"
@@ -107,7 +117,13 @@ class Unavailable(ApiError):
 
 
 def error_for(
-    *, status: int, reason: str, message: str, retry_after: float | None = None
+    *,
+    status: int,
+    reason: str,
+    message: str,
+    retry_after: float | None = None,
+    fields: tuple[str, ...] = (),
+    name: str = "",
 ) -> ApiError:
     """The typed error for an HTTP status and Kubernetes' reason."""
     kind: type[ApiError]
@@ -125,7 +141,14 @@ def error_for(
         kind = Unavailable
     else:
         kind = ApiError
-    return kind(status=status, reason=reason, message=message, retry_after=retry_after)
+    return kind(
+        status=status,
+        reason=reason,
+        message=message,
+        retry_after=retry_after,
+        fields=fields,
+        name=name,
+    )
 
 
 class Cluster(Protocol):

@@ -1,0 +1,64 @@
+"""Finding the API server: from inside a pod, or from a kubeconfig."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+from kvtier.cluster.client import IN_FLIGHT, TIMEOUT, AioCluster, OnRequest
+
+
+class NoCluster(ValueError):
+    """No API server is configured; the message says what to do."""
+
+
+@asynccontextmanager
+async def connect(
+    *,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    strict_x509: bool = True,
+    in_flight: int = IN_FLIGHT,
+    timeout: float = TIMEOUT,
+    on_request: OnRequest | None = None,
+) -> AsyncIterator[AioCluster]:
+    """A client for the cluster of the pod it runs in; with a context or a kubeconfig, for that.
+
+    ``strict_x509`` False accepts a CA certificate without key usage, which Python 3.13 and later
+    otherwise refuse. Raises NoCluster.
+    """
+    configuration = await configure(context=context, kubeconfig=kubeconfig, strict_x509=strict_x509)
+    cluster = AioCluster(configuration, in_flight=in_flight, timeout=timeout, on_request=on_request)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def configure(
+    *, context: str | None = None, kubeconfig: str | None = None, strict_x509: bool = True
+) -> Configuration:
+    """Where the API server is and how to show who we are. Raises NoCluster."""
+    configuration = Configuration()
+    configuration.disable_strict_ssl_verification = not strict_x509
+    if not context and not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ:
+        try:
+            load_incluster_config(configuration)
+        except (ConfigException, OSError) as error:
+            raise NoCluster(f"service account: {error}; mount one into the pod") from error
+        return configuration
+    path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    try:
+        await load_kube_config(_expand(path), context, configuration, persist_config=False)
+    except (ConfigException, OSError) as error:
+        fix = "name a kubeconfig and one of its contexts"
+        raise NoCluster(f"kubeconfig {path}: {error}; {fix}") from error
+    return configuration
+
+
+def _expand(path: str) -> str:
+    """A list of files, as in KUBECONFIG, with ``~`` resolved."""
+    return os.pathsep.join(str(Path(each).expanduser()) for each in path.split(os.pathsep))

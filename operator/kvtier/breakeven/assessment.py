@@ -86,7 +86,7 @@ class Assessment:
 
     def status(self) -> dict[str, Any]:
         """``status.breakEven``: bandwidths and times to two digits, counts exact."""
-        return self._break_even(_two_digits)
+        return self._break_even(two_digits)
 
     def figures(self) -> dict[str, Any]:
         """The same fields unrounded."""
@@ -127,7 +127,8 @@ def _row(row: Row, rounded: Callable[[float], float]) -> dict[str, Any]:
     return document
 
 
-def _two_digits(figure: float) -> float:
+def two_digits(figure: float) -> float:
+    """``figure`` as the status shows it."""
     return float(f"{figure:.2g}")
 
 

@@ -168,7 +168,7 @@ def judged_lengths(spec: KVCacheTierSpec) -> Lengths:
             source="workload.promptTokens", tokens=tuple(sorted(lengths)), weighted=False
         )
     return Lengths(
-        source="the standard lengths, 1k to 128k tokens", tokens=STANDARD_LENGTHS, weighted=False
+        source="the standard set (1k to 128k tokens)", tokens=STANDARD_LENGTHS, weighted=False
     )
 
 

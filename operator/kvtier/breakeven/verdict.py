@@ -35,59 +35,56 @@ def judge(
             "placement.links.",
         )
     compared = (
-        f"the {link.domain} link gives {gigabits(link.bytes_per_second)}, break-even is "
-        f"{gigabits(break_even)}"
+        f"The {link.domain} link gives {gigabits(link.bytes_per_second)}, break-even is "
+        f"{gigabits(break_even)}."
     )
     if link.bytes_per_second <= break_even:
         return (
             Verdict.NEVER_PAYS,
             reasons.BELOW_BREAK_EVEN,
-            f"A hit of any length is slower than computing it again: {compared}.",
+            f"A hit of any length is slower than computing it again. {compared}",
         )
     if t0_seconds is None or minimum_hit is None or share_won is None:
         return (
             Verdict.UNKNOWN,
             reasons.T0_NOT_DECLARED,
-            f"It may pay for long hits ({compared}), but the fixed time of a hit is not known: set "
-            "pool.hitLatency and pool.hitEngineTime.",
+            "It may pay for long hits, but the fixed time of a hit is not known: set "
+            f"pool.hitLatency and pool.hitEngineTime. {compared}",
         )
     if math.isinf(minimum_hit):
         return (
             Verdict.NEVER_PAYS,
             reasons.BELOW_BREAK_EVEN,
-            f"No hit of any length that can be declared is faster than computing it again: "
-            f"{compared}, and a hit costs {seconds(t0_seconds)} before its first byte.",
+            "No hit of any length that can be declared is faster than computing it again: it "
+            f"costs {seconds(t0_seconds)} before its first byte. {compared}",
         )
     if share_won == 1 if gain_seconds is None else gain_seconds > 0:
-        return _pays(compared, lengths=lengths, gain_seconds=gain_seconds, share_won=share_won)
+        what = _pays(lengths, gain_seconds=gain_seconds, share_won=share_won)
+        return Verdict.PAYS, Verdict.PAYS.value, f"{what} {compared}"
+    share = _share(lengths, gain_seconds=gain_seconds, share_won=share_won)
     return (
         Verdict.PAYS_WHEN_LONG,
         Verdict.PAYS_WHEN_LONG.value,
         f"Only hits of {minimum_hit:,.0f} tokens and more are faster than computing them again: "
-        f"{_share(lengths, gain_seconds=gain_seconds, share_won=share_won)} ({compared}).",
+        f"{share}. {compared}",
     )
 
 
-def _pays(
-    compared: str, *, lengths: Lengths, gain_seconds: float | None, share_won: float
-) -> tuple[Verdict, str, str]:
+def _pays(lengths: Lengths, *, gain_seconds: float | None, share_won: float) -> str:
     if gain_seconds is None:
-        what = f"A hit of every length in {lengths.source} is faster than computing it again"
-    else:
-        what = (
-            f"Over {lengths.source} a hit is {seconds(gain_seconds)} faster on average than "
-            f"computing it again; {digits(share_won * 100)} % of hits are faster"
-        )
-    return Verdict.PAYS, Verdict.PAYS.value, f"{what} ({compared})."
+        return f"A hit of every length in {lengths.source} is faster than computing it again."
+    return (
+        f"Over {lengths.source} a hit is {seconds(gain_seconds)} faster on average than computing "
+        f"it again; {digits(share_won * 100)} % of hits are faster."
+    )
 
 
 def _share(lengths: Lengths, *, gain_seconds: float | None, share_won: float) -> str:
     if gain_seconds is None:
         if share_won == 0:
-            return f"none of {lengths.source}"
-        return (
-            f"{round(share_won * len(lengths.tokens))} of {len(lengths.tokens)} of {lengths.source}"
-        )
+            return f"none of the lengths in {lengths.source} is that long"
+        won = round(share_won * len(lengths.tokens))
+        return f"{won} of the {len(lengths.tokens)} lengths in {lengths.source}"
     return (
         f"{digits(share_won * 100)} % of {lengths.source}, and fetching every hit would cost "
         f"{seconds(-gain_seconds)} more on average"

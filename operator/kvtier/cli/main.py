@@ -1,0 +1,77 @@
+"""``kvtier``: one command line. Each command is a module of its own, imported only when asked for.
+
+A command's module has ``add_arguments(parser)`` and ``run(arguments) -> int``, the exit code.
+``kvtier plan`` must start on a laptop that has no cluster libraries, so nothing is imported early.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from kvtier import __version__
+from kvtier.cli.errors import BadInput
+
+BAD_INPUT: Final = 2
+INTERRUPTED: Final = 130
+
+COMMANDS: Final = {
+    "plan": "judge a tier by its declared figures: does fetching beat recomputing?",
+    "render": "print every object that kvtier would create for a tier",
+    "generation": "print the name of the tier's generation of KV, or of its engine Secret",
+    "crd": "print the CustomResourceDefinition",
+    "controller": "run the operator",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 2 for bad input, with one line per problem."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = _run(argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BadInput as error:
+        for line in error.lines:
+            _complain(line)
+    except BrokenPipeError:
+        # Python would flush what is left once more at exit, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _complain("standard output was closed before all was written; keep the reader running")
+    except OSError as error:
+        _complain(f"{error.filename or 'standard output'}: {error.strerror}")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return BAD_INPUT
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="kvtier", description="KV cache tiers for LLM prefill fleets.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"kvtier {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    asked = argv[0] if argv else ""
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name == asked:
+            module = import_module(f"kvtier.cli.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    arguments = parser.parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
+
+
+def _complain(line: str) -> None:
+    if sys.stderr is not None:
+        print(f"kvtier: {line}", file=sys.stderr)

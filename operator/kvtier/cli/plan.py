@@ -1,0 +1,77 @@
+"""``kvtier plan``: does this tier pay, if the links and times are what the file says?
+
+Exits 0 for a tier that pays, 3 for one that never does, 4 when the file does not say enough.
+"""
+
+import argparse
+from typing import Any, Final
+
+from kvtier.api.types import KVCacheTier
+from kvtier.breakeven.assessment import Assessment, Verdict
+from kvtier.breakeven.patterns import Access, AccessAssessment, assess_access
+from kvtier.breakeven.tier import assess
+from kvtier.cli import files, output, plan_table, what_if
+
+EXIT_CODES: Final = {Verdict.NEVER_PAYS: 3, Verdict.UNKNOWN: 4}
+PAYS: Final = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    files.add_file_argument(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    parser.add_argument(
+        "--what-if",
+        default="",
+        metavar="NAME=VALUE,...",
+        help="the same tier with other figures: "
+        + ",".join(f"{name}={value}" for name, value in what_if.EXAMPLES.items()),
+    )
+    parser.epilog = (
+        "exit codes: 0 Pays or PaysWhenLong, 3 NeverPays, 4 Unknown (the file does not say\n"
+        "enough), 2 bad input"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    asked = what_if.parse(arguments.what_if)
+    tier = what_if.apply(files.load(arguments.file), asked)
+    assessment = assess(tier.spec, compression=asked.compression)
+    access = None
+    if asked.access is not Access.ONCE_PER_REQUEST:
+        access = assess_access(tier.spec, asked.access)
+    if arguments.output == "table":
+        text = plan_table.table(tier, assessment, access=access, changes=asked.changes)
+    else:
+        content = _document(tier, assessment, access=access, asked=asked)
+        text = output.document(content, arguments.output)
+    print(text, end="")
+    verdict = assessment.verdict if access is None else access.verdict
+    return EXIT_CODES.get(verdict, PAYS)
+
+
+def _document(
+    tier: KVCacheTier,
+    assessment: Assessment,
+    *,
+    access: AccessAssessment | None,
+    asked: what_if.WhatIf,
+) -> dict[str, Any]:
+    """The names of the status fields, unrounded; what is not known is absent."""
+    judged = assessment if access is None else access
+    content: dict[str, Any] = {
+        "name": tier.metadata.name,
+        "verdict": judged.verdict.value,
+        "reason": judged.reason,
+        "message": judged.message,
+        "breakEven": assessment.figures(),
+    }
+    optional = {
+        "measured": assessment.measured(),
+        "fixedSeconds": assessment.t0_seconds,
+        "gainSeconds": assessment.gain_seconds,
+        "winningShare": assessment.share_won,
+        "whatIf": dict(asked.changes) or None,
+        "access": access and access.figures(),
+    }
+    known = {name: value for name, value in optional.items() if value is not None}
+    return content | known | {"judgedOver": assessment.lengths.source}

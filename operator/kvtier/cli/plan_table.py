@@ -1,0 +1,161 @@
+"""``kvtier plan`` for people: the verdict first, then what it compares, then length by length."""
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from kvtier.api.types import KVCacheTier, Striping
+from kvtier.breakeven.assessment import Assessment, Row
+from kvtier.breakeven.patterns import AccessAssessment
+from kvtier.breakeven.words import digits, gigabits, seconds, size
+from kvtier.render.memory import memory
+
+_WIDTH = 92
+_UNKNOWN = "-"
+
+
+def table(
+    tier: KVCacheTier,
+    assessment: Assessment,
+    *,
+    access: AccessAssessment | None,
+    changes: Mapping[str, str],
+) -> str:
+    """The whole text, ending in a newline."""
+    spec = tier.spec
+    judged = assessment if access is None else access
+    lines = [
+        f"Tier {tier.metadata.name}: {spec.model.name}, KV in {spec.model.kv_cache_dtype.value}, "
+        f"{spec.pool.ranks} ranks, striping {spec.pool.striping.value}",
+    ]
+    if changes:
+        asked = ", ".join(f"{name}={value}" for name, value in changes.items())
+        lines.append(f"What if: {asked}")
+    lines += ["", f"Verdict: {judged.verdict.value}", *_wrapped(judged.message), ""]
+    lines += _pairs(_facts(tier, assessment))
+    if access is None:
+        lines += ["", *_by_length(assessment)]
+    else:
+        lines += ["", *_by_token(access)]
+    lines += [
+        "",
+        "The file's own figures, not measured ones. docs/break-even.md explains each line.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(tier: KVCacheTier, assessment: Assessment) -> list[tuple[str, str]]:
+    pool = tier.spec.pool
+    copies = assessment.bytes_per_token / assessment.logical_bytes_per_token
+    facts = [
+        (
+            "KV of one token",
+            f"{size(assessment.bytes_per_token)} stored and moved"
+            + (f" ({digits(copies)} copies)" if copies > 1 else ""),
+        ),
+        ("KV of one chunk", _chunk(tier, assessment)),
+        ("the store holds", _held(tier)),
+        (
+            "break-even (B*)",
+            f"{gigabits(assessment.break_even)}: up to it no hit is faster than the prefill",
+        ),
+        ("link", _link(assessment)),
+        ("fixed time (T0)", _fixed(assessment)),
+        ("minimum hit", _minimum_hit(assessment, pool.chunk_tokens)),
+    ]
+    if assessment.compression != 1:
+        facts.append(("compression", f"{digits(assessment.compression)} (no connector has any)"))
+    return facts
+
+
+def _chunk(tier: KVCacheTier, assessment: Assessment) -> str:
+    pool = tier.spec.pool
+    where = "all on one rank"
+    if pool.striping is Striping.SHARD:
+        where = f"{size(assessment.chunk_bytes_per_rank)} on each of {pool.ranks} ranks"
+    return f"{size(assessment.chunk_bytes)} ({pool.chunk_tokens} tokens), {where}"
+
+
+def _held(tier: KVCacheTier) -> str:
+    pool = tier.spec.pool
+    rank = memory(tier.spec)
+    chunks = rank.chunks if pool.striping is Striping.SHARD else rank.chunks * pool.ranks
+    return (
+        f"{chunks * pool.chunk_tokens:,} tokens ({chunks:,} chunks; {size(rank.maxmemory)} of "
+        f"{size(rank.limit)} on each rank)"
+    )
+
+
+def _link(assessment: Assessment) -> str:
+    link = assessment.link
+    if link is None or assessment.ratio is None:
+        return "not declared (placement.links)"
+    return (
+        f"{gigabits(link.bytes_per_second)}, round trip {seconds(link.round_trip_seconds)} "
+        f"({link.domain}, {link.evidence.lower()}): {digits(assessment.ratio)} x break-even"
+    )
+
+
+def _fixed(assessment: Assessment) -> str:
+    if assessment.t0_seconds is None:
+        return "not declared (pool.hitLatency and pool.hitEngineTime)"
+    return f"{seconds(assessment.t0_seconds)} for every hit, whatever its length"
+
+
+def _minimum_hit(assessment: Assessment, chunk_tokens: int) -> str:
+    tokens = assessment.minimum_hit
+    if tokens is None:
+        return "not known without link and fixed time"
+    if math.isinf(tokens):
+        return "none: no length is enough"
+    return f"{tokens:,.0f} tokens ({math.ceil(tokens / chunk_tokens):,} chunks)"
+
+
+def _by_length(assessment: Assessment) -> list[str]:
+    rows = [[f"{row.tokens:,}", *_times(row)] for row in assessment.rows]
+    return _columns(["tokens of the hit", "recompute", "fetch", "faster", "fetch wins above"], rows)
+
+
+def _times(row: Row) -> list[str]:
+    recompute = seconds(row.recompute_seconds)
+    if row.fetch_seconds is None:
+        return [recompute, _UNKNOWN, _UNKNOWN, _UNKNOWN]
+    faster = "fetch" if row.wins else "recompute"
+    needed = row.bytes_per_second
+    return [
+        recompute,
+        seconds(row.fetch_seconds),
+        faster,
+        _UNKNOWN if needed is None else gigabits(needed) if math.isfinite(needed) else "never",
+    ]
+
+
+def _by_token(access: AccessAssessment) -> list[str]:
+    rows = [
+        [
+            f"{row.tokens:,}",
+            _UNKNOWN if row.remote_seconds is None else seconds(row.remote_seconds),
+            seconds(row.local_seconds),
+        ]
+        for row in access.rows
+    ]
+    return _columns(["tokens so far", "per token, link", "per token, GPU memory"], rows)
+
+
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return [
+        "  " + "   ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in (header, *rows)
+    ]
+
+
+def _pairs(facts: Sequence[tuple[str, str]]) -> list[str]:
+    width = max(len(name) for name, _ in facts)
+    return [f"  {name.ljust(width)}  {value}" for name, value in facts]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )

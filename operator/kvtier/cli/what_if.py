@@ -1,0 +1,106 @@
+"""``kvtier plan --what-if``: the same tier with other figures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kvtier.api.load import InvalidTier, parse_tier
+from kvtier.api.types import API_VERSION, KIND, KVCacheTier
+from kvtier.breakeven.patterns import Access
+from kvtier.breakeven.tier import declared_link
+from kvtier.cli.errors import BadInput
+
+EXAMPLES: Final = {
+    "bandwidth": "100G",
+    "roundTrip": "20ms",
+    "compression": "3.5",
+    "access": Access.PER_TOKEN_STREAM.value,
+    "hitLatency": "300ms",
+    "hitEngineTime": "30ms",
+}
+"""Everything that can be asked, each with a value of its form."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What was asked: ``changes`` as given, and the two that are no fields of a tier."""
+
+    changes: Mapping[str, str]
+    compression: float
+    access: Access
+
+
+def parse(text: str) -> WhatIf:
+    """``bandwidth=100G,compression=3.5``. Raises BadInput naming the part and the fix."""
+    changes: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if name not in EXAMPLES:
+            raise BadInput(f"--what-if {name}: not known; write one of {', '.join(EXAMPLES)}")
+        if name in changes:
+            raise BadInput(f"--what-if {name}: there twice; keep one")
+        if not value:
+            raise BadInput(f"--what-if {name}: no value; write {name}={EXAMPLES[name]}")
+        changes[name] = value
+    return WhatIf(
+        changes=changes,
+        compression=_compression(changes.get("compression", "1")),
+        access=_access(changes.get("access", Access.ONCE_PER_REQUEST.value)),
+    )
+
+
+def apply(tier: KVCacheTier, asked: WhatIf) -> KVCacheTier:
+    """The tier with the changed link and times, checked like any other. Raises BadInput."""
+    spec: dict[str, Any] = tier.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for name in ("hitLatency", "hitEngineTime"):
+        if name in asked.changes:
+            spec["pool"][name] = asked.changes[name]
+    link = {
+        field: asked.changes[name]
+        for name, field in (("bandwidth", "bitsPerSecond"), ("roundTrip", "roundTrip"))
+        if name in asked.changes
+    }
+    if link:
+        _change_link(spec["placement"], link, declared=declared_link(tier.spec))
+    metadata = {"name": tier.metadata.name, "namespace": tier.metadata.namespace}
+    document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    try:
+        return parse_tier(document)
+    except InvalidTier as error:
+        raise BadInput(*(f"--what-if: {line}" for line in error.errors)) from None
+
+
+def _change_link(placement: dict[str, Any], change: Mapping[str, str], *, declared: Any) -> None:
+    """Change the link that the verdict is about; without one, declare that of the far domain."""
+    if declared is None:
+        missing = {"bitsPerSecond": "bandwidth", "roundTrip": "roundTrip"}.items()
+        for field, name in missing:
+            if field not in change:
+                raise BadInput(
+                    f"--what-if {name}: missing, and the tier declares no link; add "
+                    f"{name}={EXAMPLES[name]}"
+                )
+        farthest = placement["domains"][-1]["name"]
+        placement["links"] = [{"domain": farthest, **change}]
+        return
+    for link in placement["links"]:
+        if link["domain"] == declared.domain:
+            link.update(change)
+
+
+def _compression(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not 1 <= ratio <= 1000:
+        raise BadInput(f"--what-if compression: {text!r} is not from 1 to 1000; write a ratio: 3.5")
+    return ratio
+
+
+def _access(text: str) -> Access:
+    try:
+        return Access(text)
+    except ValueError:
+        known = ", ".join(pattern.value for pattern in Access)
+        raise BadInput(f"--what-if access: {text!r} is not known; write one of {known}") from None

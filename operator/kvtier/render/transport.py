@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from math import ceil
 
 from kvtier.api.types import KVCacheTierSpec
+from kvtier.breakeven.tier import declared_link
 from kvtier.render.memory import WORKERS, memory
 
 DEFAULT_BITS_PER_SECOND = 25e9
-"""Assumed where no link is declared: what a node of today has at least."""
+"""Assumed where no link is declared."""
 MIN_TIMEOUT = 0.25
 MAX_TIMEOUT = 1.0
 MARGIN = 4
@@ -41,25 +42,17 @@ def transport(spec: KVCacheTierSpec) -> Transport:
     x maxEngines) crosses one rank's share of the declared link, at least 0.25 s. Where that passes
     1 s, workers come down until it does not, or there is one left.
     """
-    link, rate = _link(spec)
+    link = declared_link(spec)
+    rate = link.bytes_per_second if link else DEFAULT_BITS_PER_SECOND / 8
     share = rate / spec.pool.ranks
     chunk = memory(spec).chunk_bytes
     one = MARGIN * chunk * spec.pool.max_engines / share
     workers = min(WORKERS, max(1, int(MAX_TIMEOUT / one)))
     return Transport(
         workers=workers,
-        # Up to the next hundredth: a person reads it.
-        request_timeout=max(MIN_TIMEOUT, ceil(100 * one * workers) / 100),
+        # Up to the next hundredth, as a person writes it; float noise is no hundredth.
+        request_timeout=max(MIN_TIMEOUT, ceil(round(100 * one * workers, 6)) / 100),
         bytes_per_second=share,
-        link=link,
+        link=link.domain if link else None,
         fits=one <= MAX_TIMEOUT,
     )
-
-
-def _link(spec: KVCacheTierSpec) -> tuple[str | None, float]:
-    """Name and bytes/s of the farthest declared link: where ranks will be is not known here."""
-    declared = {link.domain: link.bytes_per_second for link in spec.placement.links}
-    for domain in reversed(spec.placement.domains):
-        if domain.name in declared:
-            return domain.name, declared[domain.name]
-    return None, DEFAULT_BITS_PER_SECOND / 8

@@ -1,0 +1,113 @@
+"""What of a rank's memory holds KV."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvtier.api.types import KVCacheTierSpec
+from kvtier.render.memory import MemoryTooSmall, memory
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def spec_of(*, limit: str, bytes_per_token: int, engines: int = 8) -> KVCacheTierSpec:
+    return KVCacheTierSpec.model_validate(
+        {
+            "model": {
+                "name": "m",
+                "revision": "r",
+                "kvCacheDtype": "bfloat16",
+                "layout": {"bytesPerToken": bytes_per_token},
+            },
+            "pool": {
+                "ranks": 4,
+                "prefillRate": [{"tokensPerSecond": 5000}],
+                "maxEngines": engines,
+            },
+            "store": {"memoryPerRank": limit},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "bytes_per_token", "engines", "reserve"),
+    [
+        # 10 % of the limit.
+        ("64Gi", 1024, 8, -(-64 * GIB // 10)),
+        # Two chunks for each of 8 x 8 connections: 2 x 64 x 256 x 48,400 bytes.
+        ("8Gi", 48_400, 8, 1_585_971_200),
+        ("8Gi", 48_400, 2, 858_993_460),
+        # 25 % of the limit up to 2 GiB, then 512 MiB.
+        ("256Mi", 256, 8, 64 * MIB),
+        ("4Gi", 256, 8, 512 * MIB),
+    ],
+)
+def test_the_reserve_is_the_largest_of_three(
+    limit: str, bytes_per_token: int, engines: int, reserve: int
+) -> None:
+    found = memory(spec_of(limit=limit, bytes_per_token=bytes_per_token, engines=engines))
+    assert found.reserve == reserve
+    assert found.maxmemory == found.limit - reserve
+    assert found.connections == 8 * engines
+    assert found.chunk_bytes == 256 * bytes_per_token
+    assert found.chunks == found.maxmemory // found.chunk_bytes
+
+
+def test_shard_keeps_a_wth_of_every_chunk_on_a_rank(make_tier: Any) -> None:
+    shard = memory(make_tier().spec)
+    whole = memory(make_tier({"pool.striping": "Hash"}).spec)
+    assert (shard.chunk_bytes, whole.chunk_bytes) == (10_485_760, 83_886_080)
+
+
+def test_a_laptops_rank_of_256_mebibytes_holds_a_small_models_chunks(make_tier: Any) -> None:
+    """Four ranks, 16 layers of 8 heads of 64 in bfloat16 (the size of Llama-3.2-1B), Shard."""
+    tier = make_tier(
+        {
+            "model.layout": {"gqa": {"layers": 16, "kvHeads": 8, "headDim": 64}},
+            "pool.ranks": 4,
+            "pool.maxEngines": 1,
+            "store.memoryPerRank": "256Mi",
+        }
+    )
+    found = memory(tier.spec)
+    assert found.chunk_bytes == 2 * MIB
+    assert (found.reserve, found.chunks) == (64 * MIB, 96)
+
+
+def test_a_rank_that_would_hold_fewer_than_16_chunks_is_refused() -> None:
+    with pytest.raises(MemoryTooSmall) as error:
+        memory(spec_of(limit="1Gi", bytes_per_token=48_400))
+    message = str(error.value)
+    assert message.startswith("spec.store.memoryPerRank: 1Gi leaves room for 0 chunks")
+    assert "set it to at least 1702Mi, or lower spec.pool.maxEngines" in message
+    assert "\n" not in message
+
+
+def test_a_chunk_that_valkey_would_not_store_is_refused() -> None:
+    with pytest.raises(MemoryTooSmall, match=r"spec.pool.chunkTokens: .* at most 128$"):
+        memory(spec_of(limit="1Ti", bytes_per_token=4 * MIB))
+
+
+@given(
+    bytes_per_token=st.integers(1, 2 * MIB),
+    engines=st.integers(1, 1024),
+    limit=st.integers(64 * MIB, 1 << 44),
+)
+def test_the_named_least_memory_is_enough_and_a_mebibyte_less_is_not(
+    bytes_per_token: int, engines: int, limit: int
+) -> None:
+    try:
+        found = memory(spec_of(limit=str(limit), bytes_per_token=bytes_per_token, engines=engines))
+    except MemoryTooSmall as error:
+        least = str(error).split("at least ")[1].split(",")[0]
+        spec = spec_of(limit=least, bytes_per_token=bytes_per_token, engines=engines)
+        assert memory(spec).chunks >= 16
+        less = spec.store.memory_bytes - 2 * MIB
+        with pytest.raises(MemoryTooSmall):
+            memory(spec_of(limit=str(less), bytes_per_token=bytes_per_token, engines=engines))
+    else:
+        assert found.chunks >= 16
+        assert found.reserve >= 2 * found.connections * found.chunk_bytes
+        assert 10 * found.reserve >= found.limit

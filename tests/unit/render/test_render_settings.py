@@ -1,0 +1,150 @@
+"""valkey.conf: what is in it, what is live, and that real servers take it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from valkey import Valkey
+from valkey_servers import Server, running_server
+
+from kvtier.api.types import KVCacheTier
+from kvtier.generation.acl import acl_file, key_prefix
+from kvtier.generation.record import Record
+from kvtier.render.memory import memory
+from kvtier.render.valkey_conf import settings, valkey_conf
+from kvtier.store.config import differing
+
+FACTS = yaml.safe_load(
+    (Path(__file__).parents[1] / "store" / "settings_facts.yaml").read_text("utf-8")
+)
+SMALL = {
+    "model.layout": {"gqa": {"layers": 16, "kvHeads": 8, "headDim": 64}},
+    "pool.ranks": 4,
+    "pool.maxEngines": 1,
+    "store.memoryPerRank": "256Mi",
+}
+
+
+@pytest.fixture(params=["8.1", "9.1"])
+def tier(request: pytest.FixtureRequest, make_tier: Any) -> KVCacheTier:
+    made: KVCacheTier = make_tier({**SMALL, "store.version": request.param})
+    return made
+
+
+@pytest.fixture
+def server(tier: KVCacheTier, make_record: Any, tmp_path: Path) -> Iterator[Server]:
+    """A real server of the tier's series with the tier's own settings and users."""
+    wanted = settings(tier.spec)
+    values = {**wanted.restart, **wanted.live}
+    for name in ("bind", "port", "aclfile"):
+        del values[name]
+    acl = acl_file(make_record(tier), rank=0)
+    with running_server(
+        tier.spec.store.version.value, directory=tmp_path, acl=acl, settings=values
+    ) as started:
+        yield started
+
+
+def connect(server: Server, user: str, token: str) -> Valkey:
+    return Valkey(port=server.port, username=user, password=token)
+
+
+def test_a_real_server_runs_with_every_setting(
+    server: Server, tier: KVCacheTier, make_record: Any
+) -> None:
+    record: Record = make_record(tier)
+    wanted = settings(tier.spec)
+    with connect(server, "operator", record.operator_token) as operator:
+        config = operator.config_get(*wanted.live, *wanted.restart)
+    expected = {**wanted.live, **wanted.restart}
+    for name in ("bind", "port", "aclfile"):
+        del expected[name]
+    assert differing(expected, config) == {}
+
+
+def test_a_real_server_takes_every_live_setting(
+    server: Server, tier: KVCacheTier, make_record: Any
+) -> None:
+    with connect(server, "operator", make_record(tier).operator_token) as operator:
+        assert operator.execute_command(
+            "CONFIG SET", *(word for pair in settings(tier.spec).live.items() for word in pair)
+        )
+
+
+def test_chunks_pass_through_the_buffer_limits_even_in_a_pipeline(
+    server: Server, tier: KVCacheTier, make_record: Any
+) -> None:
+    record: Record = make_record(tier)
+    chunk = b"\xa5" * memory(tier.spec).chunk_bytes
+    keys = [f"{key_prefix(record.live.id, 0)}@m@{number}" for number in range(8)]
+    with connect(server, record.live.token, record.live.token) as engine:
+        pipeline = engine.pipeline(transaction=False)
+        for key in keys:
+            pipeline.set(key, chunk)
+        assert pipeline.execute() == [True] * len(keys)
+        for key in keys:
+            pipeline.get(key)
+        assert pipeline.execute() == [chunk] * len(keys)
+
+
+def test_a_full_rank_evicts_and_goes_on_storing(
+    server: Server, tier: KVCacheTier, make_record: Any
+) -> None:
+    record: Record = make_record(tier)
+    found = memory(tier.spec)
+    chunk = b"\x5a" * found.chunk_bytes
+    count = found.chunks + 20
+    prefix = key_prefix(record.live.id, 0)
+    with connect(server, record.live.token, record.live.token) as engine:
+        for number in range(count):
+            assert engine.set(f"{prefix}@m@{number}", chunk)
+        assert engine.get(f"{prefix}@m@{count - 1}") == chunk
+    with connect(server, "operator", record.operator_token) as operator:
+        assert 16 <= operator.dbsize() <= found.chunks
+
+
+def test_a_setting_is_live_where_real_servers_take_it_live() -> None:
+    table = yaml.safe_load(
+        (Path(settings.__code__.co_filename).parent / "valkey_settings.yaml").read_text("utf-8")
+    )
+    # What the test above replaces by its own, and what no server may change.
+    without_facts = {"bind", "port", "dir", "aclfile"}
+    assert table.keys() - FACTS.keys() == without_facts
+    for name in table.keys() - without_facts:
+        assert table[name]["live"] == FACTS[name]["live"], name
+        assert FACTS[name]["file"] == ["8.1", "9.1"], name
+        assert table[name]["reason"], name
+
+
+def test_io_threads_change_live_only_where_the_series_can(make_tier: Any) -> None:
+    def of(version: str) -> Any:
+        return settings(make_tier({"store.version": version, "store.ioThreads": 4}).spec)
+
+    assert of("9.1").live["io-threads"] == "4"
+    assert of("8.1").restart["io-threads"] == "4"
+    assert "io-threads" not in of("8.1").live
+
+
+def test_the_figures_follow_from_the_tier(make_tier: Any) -> None:
+    """64 GiB, chunks of 10 MiB on a rank, 64 connections."""
+    live = settings(make_tier({"store.eviction": "LFU"}).spec).live
+    chunk = 10_485_760
+    reserve = -(-(64 << 30) // 10)
+    assert live["maxmemory"] == str((64 << 30) - reserve)
+    assert live["maxmemory-clients"] == str(reserve)
+    assert live["maxmemory-policy"] == "allkeys-lfu"
+    assert live["maxclients"] == "160"
+    assert live["client-output-buffer-limit"] == f"normal {16 * chunk} {8 * chunk} 30"
+    assert live["client-query-buffer-limit"] == str(2 * chunk + (1 << 20))
+
+
+def test_the_file_has_every_setting_once(make_tier: Any) -> None:
+    spec = make_tier().spec
+    lines = valkey_conf(spec).splitlines()
+    wanted = settings(spec)
+    assert len(lines) == len(wanted.live) + len(wanted.restart)
+    assert 'save ""' in lines
+    assert "databases 1" in lines
+    assert lines == sorted(lines)

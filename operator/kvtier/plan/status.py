@@ -7,9 +7,9 @@ from typing import Any
 from kvtier.api import reasons
 from kvtier.api.conditions import Condition, merge
 from kvtier.api.types import KVCacheTier
-from kvtier.breakeven.tier import Assessment
+from kvtier.breakeven.assessment import Assessment, two_digits
 from kvtier.plan.observed import ChildKey, Observed, Plan, RankState
-from kvtier.render.names import engine_name
+from kvtier.render.names import engine_secret_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,13 @@ def project(
         "generations": [
             {"id": entry.id, "state": entry.state} for entry in observed.record.generations
         ],
-        "engineSecret": engine_name(tier.metadata.name, live.id),
+        "engineSecret": engine_secret_name(tier.metadata.name, live.id),
     }
+    link = assessment.measured()
+    if link is not None:
+        status["measured"] = link | {
+            name: two_digits(link[name]) for name in ("roundTripSeconds", "ratio")
+        }
     return status
 
 
@@ -153,7 +158,7 @@ def _store_problem(
 
 def _generation_current(observed: Observed, outcome: Outcome) -> Condition:
     live = observed.record.live
-    name = engine_name(observed.tier.metadata.name, live.id)
+    name = engine_secret_name(observed.tier.metadata.name, live.id)
     published = ("Secret", name) in observed.children or ("Secret", name) in outcome.created
     if published:
         return Condition(
@@ -189,10 +194,11 @@ def _overall(parts: Sequence[Condition]) -> Condition:
 
 def _placement(assessment: Assessment) -> Condition:
     """Nothing is measured in this release, so the verdict on the placement stays open."""
+    undeclared = (reasons.LINK_NOT_DECLARED, reasons.T0_NOT_DECLARED)
     return Condition(
         type=reasons.PLACEMENT_ACCEPTED,
         status=None,
-        reason=reasons.NOT_MEASURED,
+        reason=assessment.reason if assessment.reason in undeclared else reasons.NOT_MEASURED,
         message=f"Not measured. By the declared figures: {assessment.message}",
     )
 

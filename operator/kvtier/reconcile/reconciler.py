@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC
+from typing import Protocol
 
 from kvtier.api import reasons
 from kvtier.api.load import InvalidTier, parse_tier
@@ -19,7 +20,6 @@ from kvtier.plan.plan import make_plan
 from kvtier.plan.ranks import rank_states
 from kvtier.plan.status import Outcome, project, refused
 from kvtier.reconcile.clock import Clock
-from kvtier.reconcile.events import Recorder
 from kvtier.reconcile.execute import Executor, Report
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
@@ -33,6 +33,12 @@ log = logging.getLogger(__name__)
 CHILD_KINDS = frozenset(kind.kind for kind in LISTED_CHILDREN)
 REREAD_DELAY = 0.2
 """Seconds until a second look after another writer was in between."""
+
+
+class EventSink(Protocol):
+    """Where events go. It never raises: an event that cannot be told costs no reconcile."""
+
+    async def record(self, obj: Object, event: EventSpec) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class Reconciler:
         *,
         cluster: Cluster,
         connect: Connect,
-        recorder: Recorder,
+        recorder: EventSink,
         settings: ReconcilerSettings,
         clock: Clock,
         metrics: Metrics,

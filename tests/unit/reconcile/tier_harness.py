@@ -1,0 +1,174 @@
+"""A whole operator on fakes: one cluster and its Valkeys in memory, events delivered by hand."""
+
+import base64
+from typing import Any
+
+from kvtier.api.types import API_VERSION, KIND
+from kvtier.cluster.fake import FakeCluster
+from kvtier.cluster.protocol import CONFIGMAP, POD, SECRET, STATEFULSET, TIER, Object
+from kvtier.controller import Watcher
+from kvtier.metrics import Metrics
+from kvtier.plan.observed import EventSpec
+from kvtier.reconcile.clock import Clock
+from kvtier.reconcile.memory import Key
+from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
+from kvtier.render.names import CONFIG_KEY, acl_key, acl_name, config_name
+from kvtier.render.render import RenderSettings
+from kvtier.store.fake import FakeServer, FakeStores
+from kvtier.store.protocol import Address
+
+KEY: Key = ("serving", "demo")
+RESYNC = 300.0
+
+
+def spec(**store: Any) -> dict[str, Any]:
+    """The spec of a tier of two small ranks."""
+    return {
+        "model": {
+            "name": "tiny",
+            "revision": "r1",
+            "kvCacheDtype": "bfloat16",
+            "layout": {"gqa": {"layers": 2, "kvHeads": 2, "headDim": 64}},
+        },
+        "pool": {"ranks": 2, "prefillRate": [{"tokensPerSecond": 5000}]},
+        "store": {"memoryPerRank": "256Mi", "cpu": "100m", **store},
+    }
+
+
+class PlainQueue:
+    """Takes what a watcher enqueues; the test runs it when it wants to."""
+
+    def __init__(self) -> None:
+        self.dirty: dict[Key, frozenset[str]] = {}
+
+    def add(self, key: Key, *, dirty: frozenset[str] = frozenset(), delay: float = 0.0) -> None:
+        del delay
+        self.dirty[key] = self.dirty.get(key, frozenset()) | dirty
+
+
+class PlainRecorder:
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        self.events: list[EventSpec] = []
+
+    async def record(self, obj: Object, event: EventSpec) -> None:
+        del obj
+        self.events.append(event)
+
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.events]
+
+
+class Operator:
+    """One operator process; ``restart`` loses everything that it had in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.cluster = FakeCluster(clock=clock)
+        self.stores = FakeStores()
+        self.leads = True
+        self._seen_pods: dict[Address, str] = {}
+        self._watching = False
+        self.restart()
+
+    def restart(self) -> None:
+        self.queue = PlainQueue()
+        self.recorder = PlainRecorder()
+        self.reconciler = Reconciler(
+            cluster=self.cluster,
+            connect=self.stores.connect,
+            recorder=self.recorder,
+            settings=ReconcilerSettings(render=RenderSettings(), resync=RESYNC),
+            clock=self.clock,
+            metrics=Metrics(),
+            leads=lambda: self.leads,
+            jitter=lambda: 0.5,
+        )
+        self.watcher = Watcher(queue=self.queue, memory=self.reconciler.memory)  # type: ignore[arg-type]
+        if not self._watching:
+            self._watching = True
+            self.cluster.watch(self._deliver)
+
+    def _deliver(self, event: str, obj: Object) -> None:
+        if obj["kind"] == KIND:
+            self.watcher.on_tier({"type": event, "object": obj})
+        elif obj["kind"] in ("StatefulSet", "Service", "ConfigMap"):
+            self.watcher.on_child({"type": event, "object": obj})
+
+    def apply(self, tier_spec: dict[str, Any] | None = None) -> Object:
+        """What ``kubectl apply`` of the tier does."""
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"namespace": KEY[0], "name": KEY[1]},
+            "spec": tier_spec or spec(),
+        }
+        if self.cluster.peek(TIER, *KEY) is None:
+            return self.cluster.seed(body)
+        return self.cluster.edit(TIER, *KEY, {"spec": body["spec"]})
+
+    async def reconcile_all(self) -> None:
+        """Run every key that is enqueued now."""
+        todo, self.queue.dirty = self.queue.dirty, {}
+        for key, dirty in todo.items():
+            result = await self.reconciler.reconcile(key, dirty)
+            if result.requeue_after is not None and result.requeue_after < 1:
+                self.queue.add(key)
+
+    async def resync(self) -> None:
+        """The timer of the resync fires."""
+        self.queue.add(KEY)
+        await self.settle()
+
+    async def settle(self, rounds: int = 12, *, kubelets: bool = True) -> None:
+        """Let controllers, kubelets and the operator work until nothing is left to do."""
+        for _ in range(rounds):
+            await self.reconcile_all()
+            if kubelets:
+                self.cluster.run_statefulsets()
+                self._start_servers()
+            if not self.queue.dirty:
+                return
+        raise AssertionError(f"not settled after {rounds} rounds: {self.queue.dirty}")
+
+    def _start_servers(self) -> None:
+        """A Valkey for each new pod, with the ACL file that its Secret has now."""
+        for pod in self.cluster.all(POD):
+            address = Address(host=pod["status"].get("podIP", ""))
+            uid = pod["metadata"]["uid"]
+            if not address.host or self._seen_pods.get(address) == uid:
+                continue
+            self._seen_pods[address] = uid
+            rank = int(pod["metadata"]["labels"]["kvtier.dev/rank"])
+            secret = self.cluster.peek(SECRET, KEY[0], acl_name(KEY[1]))
+            assert secret is not None
+            acl_file = base64.b64decode(secret["data"][acl_key(rank)]).decode()
+            self.stores.servers[address] = FakeServer(
+                acl_file=acl_file, settings=read_conf(self.cluster)
+            )
+
+    def status(self) -> dict[str, Any]:
+        tier = self.cluster.peek(TIER, *KEY)
+        assert tier is not None
+        return tier.get("status", {})
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        return next(each for each in self.status()["conditions"] if each["type"] == kind)
+
+    def statefulsets(self) -> dict[str, Object]:
+        return {each["metadata"]["name"]: each for each in self.cluster.all(STATEFULSET)}
+
+    def pods(self) -> dict[str, Object]:
+        return {each["metadata"]["name"]: each for each in self.cluster.all(POD)}
+
+    def server(self, pod: str) -> FakeServer:
+        return self.stores.servers[Address(host=self.pods()[pod]["status"]["podIP"])]
+
+
+def read_conf(cluster: FakeCluster) -> dict[str, str]:
+    """The settings in the tier's valkey.conf."""
+    found = cluster.peek(CONFIGMAP, KEY[0], config_name(KEY[1]))
+    assert found is not None
+    lines = (line.split(maxsplit=1) for line in found["data"][CONFIG_KEY].splitlines())
+    return {parts[0]: parts[1] for parts in lines if len(parts) == 2 and parts[0] != "#"}

@@ -40,7 +40,7 @@ NAME_RULES = [
 ]
 
 COLUMNS = [
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
     ("Ranks", "string", ".status.ranks"),
     ("Verdict", "string", ".status.verdict"),
     ("Ratio", "number", ".status.measured.ratio"),
@@ -195,6 +195,12 @@ def _drop_unknown_keys(node: Schema) -> Schema:
     return {key: value for key, value in node.items() if key not in unwanted}
 
 
+def _name_bounds(node: Schema) -> Schema:
+    # pydantic leaves bounds of an optional number under its own names.
+    names = {"ge": "minimum", "le": "maximum"}
+    return {names.get(key, key): value for key, value in node.items()}
+
+
 def _int_or_string(node: Schema) -> Schema:
     if not node.get("x-kubernetes-int-or-string"):
         return node
@@ -229,6 +235,7 @@ PASSES: tuple[Callable[[Schema], Schema], ...] = (
     _drop_null_default,
     _const_to_enum,
     _drop_unknown_keys,
+    _name_bounds,
     _int_or_string,
     _default_empty_objects,
 )

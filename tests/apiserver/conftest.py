@@ -1,0 +1,25 @@
+"""The API server that every test of this folder shares. Never skipped: it starts or they fail."""
+
+from collections.abc import Iterator
+
+import pytest
+from apiserver_process import ApiServer, CannotStart, running
+
+from kvtier.api.base import GROUP, PLURAL
+from kvtier.api.crd import crd_yaml
+
+
+@pytest.fixture(scope="session")
+def apiserver() -> Iterator[ApiServer]:
+    """A real API server that knows KVCacheTier."""
+    try:
+        with running() as server:
+            applied = server.kubectl("create", "-f", "-", stdin=crd_yaml())
+            assert applied.code == 0, applied.message
+            established = server.kubectl(
+                "wait", "--for=condition=Established", "--timeout=30s", f"crd/{PLURAL}.{GROUP}"
+            )
+            assert established.code == 0, established.message
+            yield server
+    except CannotStart as reason:
+        pytest.fail(str(reason), pytrace=False)

@@ -1,0 +1,164 @@
+"""What engines get."""
+
+import json
+import shlex
+from base64 import b64decode
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvtier.generation.acl import users
+from kvtier.render.engine import engine_files, engine_secret
+from kvtier.render.transport import transport
+
+GB25 = [{"domain": "zone", "bitsPerSecond": "25G", "roundTrip": "50us"}]
+
+
+def files_of(tier: Any, make_record: Any) -> dict[str, str]:
+    return engine_files(tier, make_record(tier))
+
+
+def test_the_connection_names_every_rank_with_its_own_prefix(
+    make_tier: Any, make_record: Any
+) -> None:
+    tier = make_tier({"pool.ranks": 2})
+    record = make_record(tier)
+    connection = json.loads(engine_files(tier, record)["connection.json"])
+    assert connection["ranks"] == [
+        {
+            "rank": rank,
+            "host": f"llama-r{rank}.models.svc",
+            "port": 6379,
+            "prefix": f"kvt-{record.live.id}-r{rank}",
+        }
+        for rank in range(2)
+    ]
+    assert connection["username"] == connection["password"] == record.live.token
+    assert (connection["striping"], connection["worldSize"]) == ("Shard", 2)
+    assert (connection["chunkTokens"], connection["maxEngines"]) == (256, 8)
+    assert connection["generation"] == record.live.id
+
+
+def test_what_engines_are_told_is_what_the_rank_lets_them_do(
+    make_tier: Any, make_record: Any
+) -> None:
+    tier = make_tier()
+    record = make_record(tier)
+    files = engine_files(tier, record)
+    for rank in range(8):
+        adapter = json.loads(files[f"l2-adapter-r{rank}.json"])
+        rules = users(record, rank=rank)[adapter["username"]]
+        assert f"~{adapter['key_prefix']}@*" in rules
+        assert adapter["password"] == adapter["username"] == files["token"]
+
+
+def test_shard_gets_one_stock_lmcache_server_a_rank(make_tier: Any, make_record: Any) -> None:
+    tier = make_tier({"placement.links": GB25})
+    record = make_record(tier)
+    files = engine_files(tier, record)
+    assert json.loads(files["l2-adapter-r7.json"]) == {
+        "type": "valkey",
+        "startup_nodes": "llama-r7.models.svc:6379",
+        "username": record.live.token,
+        "password": record.live.token,
+        "key_prefix": f"kvt-{record.live.id}-r7",
+        "num_workers": 1,
+        "request_timeout": 0.86,
+        "connection_timeout": 5.0,
+        "max_capacity_gb": 0,
+    }
+    arguments = shlex.split(files["server-args-r7"])
+    options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    assert (options["--host"], options["--port"]) == ("127.0.0.1", "6667")
+    assert (options["--http-host"], options["--http-port"]) == ("127.0.0.1", "8887")
+    assert (options["--chunk-size"], options["--l2-prefetch-policy"]) == ("256", "retain")
+    assert record.live.token not in files["server-args-r7"]
+    transfer = json.loads(files["kv-transfer-config.json"])
+    urls = transfer["kv_connector_extra_config"]["lmcache.mp.server_urls"].split(",")
+    assert urls == [f"tcp://127.0.0.1:666{rank}" for rank in range(8)]
+    assert transfer["kv_load_failure_policy"] == "recompute"
+    assert transfer["kv_connector_extra_config"]["lmcache.mp.mq_timeout"] == 30.0
+
+
+def test_a_load_that_must_not_be_recomputed_fails(make_tier: Any, make_record: Any) -> None:
+    files = files_of(make_tier({"pool.engine": {"loadFailurePolicy": "Fail"}}), make_record)
+    assert json.loads(files["kv-transfer-config.json"])["kv_load_failure_policy"] == "fail"
+
+
+def test_hash_says_that_engines_cannot_use_the_tier_yet(make_tier: Any, make_record: Any) -> None:
+    files = files_of(make_tier({"pool.striping": "Hash"}), make_record)
+    assert files.keys() == {"connection.json", "token", "env", "NOTICE"}
+    assert "plugin" in files["NOTICE"]
+    assert json.loads(files["connection.json"])["notice"] + "\n" == files["NOTICE"]
+
+
+def test_engines_hash_prompts_alike(make_tier: Any, make_record: Any) -> None:
+    assert "PYTHONHASHSEED=0\n" in files_of(make_tier(), make_record)["env"]
+
+
+def test_the_secret_is_named_after_its_generation_and_keeps_its_bytes(
+    make_tier: Any, make_record: Any
+) -> None:
+    tier = make_tier()
+    record = make_record(tier)
+    secret = engine_secret(tier, record)
+    assert secret["metadata"]["name"] == f"llama-engine-{record.live.id}"
+    assert {key: b64decode(value).decode() for key, value in secret["data"].items()} == (
+        engine_files(tier, record)
+    )
+
+
+@pytest.mark.parametrize(
+    ("bits", "engines", "workers", "timeout"),
+    [
+        # 4 x 10,485,760 bytes x workers x engines over an eighth of the link.
+        ("25G", 1, 8, 0.86),
+        ("25G", 8, 1, 0.86),
+        ("400G", 8, 8, 0.43),
+        ("800G", 1, 8, 0.25),
+        ("100G", 8, 4, 0.86),
+        ("10G", 8, 1, 2.15),
+    ],
+)
+def test_the_timeout_is_four_full_batches_and_workers_come_down_to_keep_it_short(
+    bits: str, engines: int, workers: int, timeout: float, make_tier: Any
+) -> None:
+    link = {"domain": "zone", "bitsPerSecond": bits, "roundTrip": "50us"}
+    found = transport(make_tier({"placement.links": [link], "pool.maxEngines": engines}).spec)
+    assert (found.workers, found.request_timeout) == (workers, timeout)
+    assert found.fits == (timeout <= 1)
+    batch = 10_485_760 * workers * engines / (float(bits[:-1]) * 1e9 / 8 / 8)
+    assert timeout == max(0.25, ceil(4 * batch * 100) / 100)
+
+
+def test_a_link_too_slow_for_the_pool_is_named_with_figures(
+    make_tier: Any, make_record: Any
+) -> None:
+    slow = [{"domain": "zone", "bitsPerSecond": "10G", "roundTrip": "50us"}]
+    notice = files_of(make_tier({"placement.links": slow}), make_record)["NOTICE"]
+    assert "waits 138 s (64 chunks, 1 workers, request_timeout 2.15 s" in notice
+    assert "too slow for this pool" in notice
+    fast = [{"domain": "zone", "bitsPerSecond": "400G", "roundTrip": "50us"}]
+    notice = files_of(make_tier({"placement.links": fast}), make_record)["NOTICE"]
+    assert "waits 3.44 s (64 chunks, 8 workers" in notice
+    assert "too slow" not in notice
+
+
+def test_without_a_declared_link_the_assumed_one_is_named(make_tier: Any, make_record: Any) -> None:
+    assert transport(make_tier().spec).link is None
+    assert "by 25 Gb/s" in files_of(make_tier(), make_record)["NOTICE"]
+
+
+@given(gigabits=st.integers(1, 3200), engines=st.integers(1, 40))
+def test_no_timeout_is_shorter_than_four_batches_or_a_quarter_second(
+    gigabits: int, engines: int, make_tier: Any
+) -> None:
+    link = {"domain": "zone", "bitsPerSecond": f"{gigabits}G", "roundTrip": "50us"}
+    found = transport(make_tier({"placement.links": [link], "pool.maxEngines": engines}).spec)
+    batch = 10_485_760 * found.workers * engines / found.bytes_per_second
+    assert found.request_timeout >= max(0.25, 4 * batch - 1e-6)
+    assert found.request_timeout <= 1 or found.workers == 1
+    assert 1 <= found.workers <= 8

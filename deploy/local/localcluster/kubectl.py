@@ -1,0 +1,66 @@
+"""kubectl as the cluster's administrator."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import build
+from .errors import ClusterError
+from .settings import Instance
+
+
+def run(instance: Instance, *arguments: str, stdin: str | None = None) -> str:
+    """kubectl's output; ClusterError with its last line of complaint if it fails."""
+    done = subprocess.run(
+        [
+            str(build.binaries()["kubectl"]),
+            f"--kubeconfig={instance.kubeconfig}",
+            "--request-timeout=10s",
+            *arguments,
+        ],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ClusterError(f"kubectl {arguments[0]}: {lines[-1]}")
+    return done.stdout
+
+
+def get(instance: Instance, *arguments: str) -> Any:
+    return json.loads(run(instance, "get", *arguments, "-o", "json"))
+
+
+def answers(instance: Instance) -> bool:
+    """Does the API server say that it is ready?"""
+    try:
+        return run(instance, "get", "--raw", "/readyz") == "ok"
+    except ClusterError:
+        return False
+
+
+def ready_nodes(instance: Instance) -> set[str]:
+    """Names of the nodes whose Ready condition is True."""
+    try:
+        nodes = get(instance, "nodes")["items"]
+    except ClusterError:
+        return set()
+    return {
+        node["metadata"]["name"]
+        for node in nodes
+        for condition in node["status"].get("conditions", [])
+        if condition["type"] == "Ready" and condition["status"] == "True"
+    }
+
+
+def wait(*, until: Callable[[], bool], what: str, seconds: float) -> None:
+    """Poll; ClusterError naming `what` if it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not until():
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{what}: not after {seconds:.0f} s")
+        time.sleep(0.1)

@@ -1,0 +1,53 @@
+"""One helm binary and what it renders, for the chart's tests."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts/kvtier"
+NAMESPACE = "kvtier-system"
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Helm:
+    """One helm binary. The user's environment and configuration are kept away from it."""
+
+    version: int
+    binary: str
+    home: Path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {"HOME": str(self.home), "PATH": "/usr/bin:/bin"}
+        return subprocess.run(
+            [self.binary, *arguments], capture_output=True, text=True, timeout=60, env=environment
+        )
+
+    def template(self, *arguments: str, release: str = "kvtier", chart: Path = CHART) -> str:
+        """The rendered manifests; a failure to render fails the test."""
+        run = self.run("template", release, str(chart), "-n", NAMESPACE, *arguments)
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    def objects(self, *arguments: str, release: str = "kvtier") -> Objects:
+        """(kind, name) -> object. A RoleBinding's name is preceded by its namespace."""
+        objects: Objects = {}
+        for document in yaml.safe_load_all(self.template(*arguments, release=release)):
+            metadata = document["metadata"]
+            name = metadata["name"]
+            if document["kind"] == "RoleBinding":
+                name = f"{metadata['namespace']}/{name}"
+            assert (document["kind"], name) not in objects
+            objects[document["kind"], name] = document
+        return objects
+
+    def refusal(self, *arguments: str) -> str:
+        """What a person reads when values are refused; rendering them fails the test."""
+        run = self.run("template", "kvtier", str(CHART), "-n", NAMESPACE, *arguments)
+        assert run.returncode != 0, "these values were accepted"
+        return run.stderr

@@ -1,0 +1,134 @@
+"""The controller's rights: least, as documented, and where they apply."""
+
+import re
+from typing import Any
+
+import pytest
+from chart_helm import NAMESPACE, ROOT, Helm, Objects
+
+INSTALL_PAGE = ROOT / "docs/install.md"
+ROLES = [
+    ("ClusterRole", "kvtier-tiers"),
+    ("ClusterRole", "kvtier-cluster"),
+    ("Role", "kvtier-lease"),
+]
+READ = {"get", "list", "watch"}
+
+
+def rights(rules: list[dict[str, Any]]) -> dict[tuple[str, str], set[str]]:
+    """(API group, resource) -> verbs."""
+    granted: dict[tuple[str, str], set[str]] = {}
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                granted.setdefault((group, resource), set()).update(rule["verbs"])
+    return granted
+
+
+def documented(role: str) -> dict[tuple[str, str], set[str]]:
+    """The table below the role's name on the install page; each row must tell why."""
+    _, found, section = INSTALL_PAGE.read_text().partition(f"ole `<release>-{role}`")
+    assert found, role
+    section = section[: section.find("\n\n", section.find("|---"))]
+    granted: dict[tuple[str, str], set[str]] = {}
+    for row in re.findall(r"^\| (?!API group)([^-].*) \|$", section, re.MULTILINE):
+        group, resources, verbs, why = (cell.strip() for cell in f"{row}".split("|"))
+        assert why, row
+        for resource in resources.split(", "):
+            granted.setdefault((group, resource), set()).update(verbs.split(", "))
+    return granted
+
+
+@pytest.mark.parametrize(("kind", "name"), ROLES)
+def test_the_install_page_explains_exactly_the_verbs_granted(
+    helm: Helm, kind: str, name: str
+) -> None:
+    granted = rights(helm.objects()[kind, name]["rules"])
+    assert granted == documented(name.removeprefix("kvtier-"))
+
+
+@pytest.mark.parametrize(("kind", "name"), ROLES)
+def test_no_right_is_a_wildcard_or_lets_the_controller_raise_its_own(
+    helm: Helm, kind: str, name: str
+) -> None:
+    for (group, resource), verbs in rights(helm.objects()[kind, name]["rules"]).items():
+        assert "*" not in {group, resource, *verbs}
+        assert not verbs & {"bind", "escalate", "impersonate", "deletecollection"}
+        assert group != "rbac.authorization.k8s.io"
+
+
+def test_secrets_are_never_listed_or_watched(helm: Helm) -> None:
+    granted = rights(helm.objects()["ClusterRole", "kvtier-tiers"]["rules"])
+    assert granted["", "secrets"] == {"get", "create", "patch", "delete"}
+
+
+def test_the_controller_cannot_change_a_tier_but_for_its_status(helm: Helm) -> None:
+    granted = rights(helm.objects()["ClusterRole", "kvtier-tiers"]["rules"])
+    assert granted["kvtier.dev", "kvcachetiers"] == READ
+    assert granted["kvtier.dev", "kvcachetiers/status"] == {"patch"}
+    assert granted["", "pods"] == {"get", "list", "delete"}
+
+
+def test_only_the_releases_own_lease_can_be_changed(helm: Helm) -> None:
+    rules = helm.objects(release="other")["Role", "other-kvtier-lease"]["rules"]
+    assert [(r.get("resourceNames"), r["verbs"]) for r in rules] == [
+        (["other-kvtier"], ["get", "update", "patch"]),
+        (None, ["create"]),
+    ]
+
+
+def bindings(objects: Objects) -> set[tuple[str, str, str]]:
+    """(kind and name of the binding, role, ServiceAccount) of every binding."""
+    return {
+        (f"{kind} {name}", object_["roleRef"]["name"], subject["name"])
+        for (kind, name), object_ in objects.items()
+        if kind.endswith("Binding")
+        for subject in object_["subjects"]
+        if (subject["kind"], subject["namespace"]) == ("ServiceAccount", NAMESPACE)
+    }
+
+
+def test_by_default_the_whole_cluster_is_served(helm: Helm) -> None:
+    assert bindings(helm.objects()) == {
+        ("ClusterRoleBinding kvtier-tiers", "kvtier-tiers", "kvtier"),
+        ("ClusterRoleBinding kvtier-cluster", "kvtier-cluster", "kvtier"),
+        (f"RoleBinding {NAMESPACE}/kvtier-lease", "kvtier-lease", "kvtier"),
+    }
+    args = helm.objects()["Deployment", "kvtier"]["spec"]["template"]["spec"]["containers"][0][
+        "args"
+    ]
+    assert not [arg for arg in args if arg.startswith("--namespace")]
+
+
+def test_with_named_namespaces_rights_on_objects_end_at_them(helm: Helm) -> None:
+    objects = helm.objects("--set", "watchNamespaces={a,b}")
+    assert bindings(objects) == {
+        ("RoleBinding a/kvtier-tiers", "kvtier-tiers", "kvtier"),
+        ("RoleBinding b/kvtier-tiers", "kvtier-tiers", "kvtier"),
+        ("ClusterRoleBinding kvtier-cluster", "kvtier-cluster", "kvtier"),
+        (f"RoleBinding {NAMESPACE}/kvtier-lease", "kvtier-lease", "kvtier"),
+    }
+    args = objects["Deployment", "kvtier"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert [arg for arg in args if arg.startswith("--namespace")] == [
+        "--namespace=a",
+        "--namespace=b",
+    ]
+
+
+def test_a_foreign_service_account_is_used_and_not_made(helm: Helm) -> None:
+    objects = helm.objects("--set", "serviceAccount.create=false,serviceAccount.name=mine")
+    assert "ServiceAccount" not in {kind for kind, _ in objects}
+    assert {account for _, _, account in bindings(objects)} == {"mine"}
+    pod = objects["Deployment", "kvtier"]["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("mine", True)
+
+
+def test_people_with_the_clusters_roles_get_tiers_and_never_their_status(helm: Helm) -> None:
+    objects = helm.objects()
+    edit, view = objects["ClusterRole", "kvtier-edit"], objects["ClusterRole", "kvtier-view"]
+    assert rights(edit["rules"]).keys() == rights(view["rules"]).keys()
+    assert rights(view["rules"]) == {("kvtier.dev", "kvcachetiers"): READ}
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    roles = [{k for k in o["metadata"]["labels"] if k.startswith(prefix)} for o in (edit, view)]
+    assert roles == [{prefix + "admin", prefix + "edit"}, {prefix + "view"}]
+    assert ("ClusterRole", "kvtier-edit") not in helm.objects("--set", "rbac.aggregate=false")

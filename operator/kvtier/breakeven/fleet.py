@@ -18,7 +18,11 @@ def aggregate_bandwidth(rank_bandwidths: Sequence[float]) -> float:
 
 def demand(*, engines: int, requests_per_second: float, bytes_per_request: float) -> float:
     """Bytes per second that ``engines`` draw, each with ``requests_per_second`` full hits."""
-    positive(engines=engines, rate=requests_per_second, bytes_per_request=bytes_per_request)
+    positive(
+        engines=engines,
+        requests_per_second=requests_per_second,
+        bytes_per_request=bytes_per_request,
+    )
     return engines * requests_per_second * bytes_per_request
 
 

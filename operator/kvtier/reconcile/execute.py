@@ -41,6 +41,9 @@ _KINDS: Mapping[str, Kind] = {kind.kind: kind for kind in (*LISTED_CHILDREN, POD
 class NotLeading(Exception):
     """The Lease is not held any more: nothing may be written."""
 
+    def __init__(self) -> None:
+        super().__init__("the lease is not held")
+
 
 @dataclass(slots=True)
 class Report:

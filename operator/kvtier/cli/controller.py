@@ -1,0 +1,97 @@
+"""``kvtier controller``: run the operator's process."""
+
+import argparse
+import asyncio
+import os
+
+import kopf
+
+from kvtier.api.scalars import parse_duration
+from kvtier.api.types import StoreVersion
+from kvtier.cli.errors import BadInput
+from kvtier.cluster.connect import NoCluster
+from kvtier.process import Options, run_controller
+
+_LEVELS = ("debug", "info", "warning")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags. The chart sets all of them."""
+    parser.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        help="watch only this namespace (may be repeated; all namespaces without it)",
+    )
+    parser.add_argument(
+        "--lease-namespace",
+        default=os.environ.get("POD_NAMESPACE", "default"),
+        help="namespace of the Lease that one active controller holds",
+    )
+    parser.add_argument("--lease-name", default="kvtier", help="name of that Lease")
+    parser.add_argument(
+        "--resync",
+        default="5m",
+        help="how often a tier is read in full, as a duration such as 5m",
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:8080", help="address of /metrics, /healthz and /readyz"
+    )
+    parser.add_argument(
+        "--valkey-image",
+        action="append",
+        default=[],
+        metavar="SERIES=IMAGE",
+        help="image of a Valkey series, for tiers that name none (may be repeated)",
+    )
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--log-level", choices=_LEVELS, default="info")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT (exit code 0), or until the Lease is lost (1)."""
+    options = Options(
+        namespaces=tuple(arguments.namespace),
+        lease_namespace=arguments.lease_namespace,
+        lease_name=arguments.lease_name,
+        identity=os.environ.get("POD_NAME") or os.uname().nodename,
+        resync=_seconds("--resync", arguments.resync),
+        listen=_address("--listen", arguments.listen),
+        valkey_images=dict(_image(text) for text in arguments.valkey_image),
+    )
+    kopf.configure(
+        debug=arguments.log_level == "debug",
+        quiet=arguments.log_level == "warning",
+        log_format=kopf.LogFormat.JSON if arguments.log_format == "json" else kopf.LogFormat.FULL,
+    )
+    try:
+        return asyncio.run(run_controller(options))
+    except NoCluster as error:
+        raise BadInput(str(error)) from None
+
+
+def _seconds(flag: str, text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise BadInput(f"{flag}: {error}") from None
+    if seconds < 1:
+        raise BadInput(f"{flag}: {text} is below 1s; a resync reads every tier in full")
+    return seconds
+
+
+def _address(flag: str, text: str) -> str:
+    _, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise BadInput(f"{flag}: {text!r} is not HOST:PORT; write one such as 0.0.0.0:8080")
+    return text
+
+
+def _image(text: str) -> tuple[str, str]:
+    series, equals, image = text.partition("=")
+    known = [version.value for version in StoreVersion]
+    if not equals or not image or series not in known:
+        raise BadInput(
+            f"--valkey-image: {text!r} is not SERIES=IMAGE; series are {', '.join(known)}"
+        )
+    return series, image

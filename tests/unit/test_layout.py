@@ -1,0 +1,55 @@
+"""The map of the code, held to."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "operator" / "kvtier"
+PURE = ("api", "breakeven", "generation", "plan", "render")
+IMPURE_MODULES = {"aiohttp", "asyncio", "datetime", "kopf", "kubernetes", "random", "secrets"}
+IMPURE_MODULES |= {"socket", "time", "valkey"}
+IMPURE_PACKAGES = {"cluster", "reconcile", "controller", "process"}
+MAX_LINES = 400
+
+
+def python_files() -> list[Path]:
+    roots = (ROOT / "operator", ROOT / "tests", ROOT / "deploy")
+    return sorted(path for root in roots for path in root.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_python_file_is_longer_than_400_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_a_pure_package_imports_no_cluster_no_store_client_and_no_clock(package: str) -> None:
+    for path in (SOURCE / package).rglob("*.py"):
+        for module in imports(path):
+            parts = module.split(".")
+            assert parts[0] not in IMPURE_MODULES, f"{path.name} imports {module}"
+            if parts[0] == "kvtier" and len(parts) > 1:
+                assert parts[1] not in IMPURE_PACKAGES, f"{path.name} imports {module}"
+
+
+def test_the_source_root_does_not_shadow_the_standard_library() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    probe = "import operator, kvtier; print(operator.itemgetter)"
+    done = subprocess.run(
+        [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -16,8 +16,7 @@ from kvtier.cluster.protocol import (
 )
 from kvtier.generation.acl import OPERATOR_USER, acl_revision
 from kvtier.generation.record import Record
-from kvtier.plan.observed import StoreFacts
-from kvtier.plan.ranks import RankState
+from kvtier.plan.observed import RankState, StoreFacts
 from kvtier.reconcile.memory import TierMemory
 from kvtier.render.names import TIER_LABEL
 from kvtier.render.valkey_conf import settings as valkey_settings

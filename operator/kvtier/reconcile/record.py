@@ -11,9 +11,9 @@ from kvtier.generation.acl import OPERATOR_USER
 from kvtier.generation.identity import generation_id
 from kvtier.generation.record import InvalidRecord, Record, from_json, new_record
 from kvtier.plan.observed import RankState
-from kvtier.redact import new_token
 from kvtier.reconcile.memory import TierMemory
-from kvtier.render.names import RECORD_KEY, TOKEN_KEY, acl_name, engine_name, operator_name
+from kvtier.redact import new_token
+from kvtier.render.names import RECORD_KEY, TOKEN_KEY, acl_name, engine_secret_name, operator_name
 from kvtier.store.protocol import Address, Connect, Credentials, StoreError
 
 
@@ -24,7 +24,7 @@ class RecordLost(Exception):
 def secret_names(tier: KVCacheTier) -> list[str]:
     """The Secrets that hold a tier's record and tokens."""
     name = tier.metadata.name
-    return [operator_name(name), acl_name(name), engine_name(name, generation_id(tier.spec))]
+    return [operator_name(name), acl_name(name), engine_secret_name(name, generation_id(tier.spec))]
 
 
 async def resolve(
@@ -56,7 +56,7 @@ async def resolve(
     running = [state for state in states if state.address]
     operator_token = _value(memory, operator_name(tier.metadata.name), TOKEN_KEY)
     generation = generation_id(tier.spec)
-    engine_token = _value(memory, engine_name(tier.metadata.name, generation), TOKEN_KEY)
+    engine_token = _value(memory, engine_secret_name(tier.metadata.name, generation), TOKEN_KEY)
     if not running and unreadable is None:
         return new_record(
             tier.spec,

@@ -1,0 +1,196 @@
+"""The Lease that one active controller holds.
+
+Another holder's Lease is expired once nobody has been seen to renew it for its duration by our own
+monotonic clock; what other machines write as time is never compared with ours.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
+
+from kvtier.cluster.protocol import (
+    LEASE,
+    AlreadyExists,
+    ApiError,
+    Cluster,
+    Conflict,
+    NotFound,
+    Object,
+    Unavailable,
+)
+from kvtier.reconcile.clock import Clock, SystemClock
+
+log = logging.getLogger(__name__)
+
+DURATION = 15.0
+RENEW_DEADLINE = 10.0
+RENEW_EVERY = 5.0
+RETRY_EVERY = 1.0
+
+Answer = TypeVar("Answer")
+
+
+class Lease:
+    """Acquires, renews and releases one Lease; writes nothing else.
+
+    ``held`` is set once it is ours and ``lost`` once it is not any more, for good: a process that
+    lost its Lease ends. Between the last renewal that began ``RENEW_DEADLINE`` ago and the moment
+    another may take over, ``DURATION``, nobody holds it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Clock | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        # A name that only this process has: a restarted pod is another holder.
+        self._identity = f"{identity}_{uuid.uuid4().hex[:12]}"
+        self._clock = clock or SystemClock()
+        self._mine: Object = {}
+        self._valid_until = float("-inf")
+        self._stopping = asyncio.Event()
+        self.held = asyncio.Event()
+        self.lost = asyncio.Event()
+
+    def holds(self) -> bool:
+        """Whether the Lease is ours at this moment. Ask before every write."""
+        return self._clock.monotonic() < self._valid_until
+
+    def stop(self) -> None:
+        """Release the Lease if it is held, and end ``run``."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Wait for the Lease, then renew it; returns when it is lost or was released."""
+        try:
+            if await self._acquire():
+                log.info("holding the lease as %s", self._identity)
+                self.held.set()
+                await self._keep()
+                if self.holds():
+                    await self._release()
+        finally:
+            self._valid_until = float("-inf")
+            self.lost.set()
+
+    async def _acquire(self) -> bool:
+        """Try until it is ours (True) or we are to stop (False)."""
+        seen, since = "", self._clock.monotonic()
+        while not self._stopping.is_set():
+            now = self._clock.monotonic()
+            try:
+                lease = await self._get()
+                if lease is not None and lease["metadata"]["resourceVersion"] != seen:
+                    seen, since = lease["metadata"]["resourceVersion"], now
+                if lease is None or self._may_take(lease, unchanged_for=now - since):
+                    await self._write(lease, started=now, taken_over=True)
+                    return True
+            except (Conflict, AlreadyExists):
+                log.info("another controller took the lease")
+            except ApiError as error:
+                log.warning("the lease cannot be acquired: %s", error)
+            await self._clock.wait(self._stopping, RETRY_EVERY)
+        return False
+
+    def _may_take(self, lease: Object, *, unchanged_for: float) -> bool:
+        spec = lease.get("spec", {})
+        # Our own name: a write of ours landed although its answer was lost.
+        if spec.get("holderIdentity") in (None, "", self._identity):
+            return True
+        return bool(unchanged_for > spec.get("leaseDurationSeconds", DURATION))
+
+    async def _keep(self) -> None:
+        """Renew until another has it, the deadline passes, or we are to stop."""
+        pause = RENEW_EVERY
+        while self.holds() and not await self._clock.wait(self._stopping, min(pause, self._left())):
+            if not self.holds():
+                break
+            pause = RENEW_EVERY
+            try:
+                if not await self._renew():
+                    self._valid_until = float("-inf")
+            except ApiError as error:
+                log.warning("the lease was not renewed: %s", error)
+                pause = RETRY_EVERY
+        if not self.holds():
+            log.error("the lease is lost")
+
+    async def _renew(self) -> bool:
+        """Renew once; False if another has it. Raises ApiError when that cannot be told."""
+        started = self._clock.monotonic()
+        try:
+            await self._write(self._mine, started=started)
+        except (Conflict, NotFound):
+            # Someone else wrote, or our own write of before landed after all, or it was deleted.
+            lease = await self._get()
+            if lease is not None and lease["spec"].get("holderIdentity") != self._identity:
+                return False
+            try:
+                await self._write(lease, started=started)
+            except (Conflict, AlreadyExists):
+                return False
+        return True
+
+    async def _release(self) -> None:
+        self._valid_until = float("-inf")
+        spec = {
+            name: value for name, value in self._mine["spec"].items() if name != "holderIdentity"
+        }
+        try:
+            await self._cluster.replace({**self._mine, "spec": spec})
+        except ApiError as error:
+            log.warning("the lease was not released, it will expire: %s", error)
+
+    async def _get(self) -> Object | None:
+        return await self._in_time(self._cluster.get(LEASE, self._namespace, self._name))
+
+    async def _write(
+        self, lease: Object | None, *, started: float, taken_over: bool = False
+    ) -> None:
+        """Write that the Lease is ours, over the version that was read."""
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        before: Mapping[str, Any] = {} if lease is None else lease.get("spec", {})
+        spec = {
+            **before,
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(DURATION),
+            "renewTime": now,
+        }
+        if taken_over or "acquireTime" not in spec:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = before.get("leaseTransitions", -1) + 1
+        if lease is None:
+            metadata = {"name": self._name, "namespace": self._namespace}
+            new = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata}
+            self._mine = await self._in_time(self._cluster.post({**new, "spec": spec}))
+        else:
+            self._mine = await self._in_time(self._cluster.replace({**lease, "spec": spec}))
+        # Counted from before the request, which is no later than anyone can have seen it.
+        self._valid_until = started + RENEW_DEADLINE
+
+    async def _in_time(self, request: Awaitable[Answer]) -> Answer:
+        """Give up a request that outlasts the Lease, so that a loss is told at once."""
+        done = asyncio.Event()
+        task = asyncio.ensure_future(request)
+        task.add_done_callback(lambda _: done.set())
+        try:
+            if await self._clock.wait(done, self._left()):
+                return task.result()
+        finally:
+            task.cancel()
+        message = "no answer before the lease ran out"
+        raise Unavailable(status=0, reason="Timeout", message=message)
+
+    def _left(self) -> float:
+        """Seconds in which the Lease stays ours, or, while it is not, one deadline."""
+        left = self._valid_until - self._clock.monotonic()
+        return left if left > 0 else RENEW_DEADLINE

@@ -1,9 +1,11 @@
 """What engines get."""
 
 import json
+import re
 import shlex
 from base64 import b64decode
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvtier.generation.acl import users
+from kvtier.generation.identity import generation_id
 from kvtier.render.engine import engine_files, engine_secret
 from kvtier.render.transport import transport
 
@@ -162,3 +165,32 @@ def test_no_timeout_is_shorter_than_four_batches_or_a_quarter_second(
     assert found.request_timeout >= max(0.25, 4 * batch - 1e-6)
     assert found.request_timeout <= 1 or found.workers == 1
     assert 1 <= found.workers <= 8
+
+
+def test_the_documented_stalls_are_the_computed_ones(make_tier: Any) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "engines.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| (\d+) Gb/s \| (\d+) \| (\d+) \| ([\d.]+) s \| ([\d.]+) s \|$", text, re.M
+    )
+    assert len(rows) == 4
+    for bits, engines, *figures in rows:
+        link = {"domain": "zone", "bitsPerSecond": f"{bits}G", "roundTrip": "50us"}
+        found = transport(
+            make_tier({"placement.links": [link], "pool.maxEngines": int(engines)}).spec
+        )
+        computed = (found.workers, found.request_timeout, found.stall(64))
+        assert tuple(map(float, figures)) == pytest.approx(computed)
+
+
+def test_the_documented_generation_is_the_one_of_the_llama_tier(make_tier: Any) -> None:
+    generation = generation_id(make_tier().spec)
+    for page in ("engines.md", "generations.md"):
+        assert f"llama-prefill-engine-{generation}" in (
+            Path(__file__).parents[3] / "docs" / page
+        ).read_text("utf-8")
+
+
+def test_every_key_of_the_secret_is_documented(make_tier: Any, make_record: Any) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "engines.md").read_text("utf-8")
+    for key in files_of(make_tier(), make_record):
+        assert f"| `{re.sub('r[0-9]+', 'r<k>', key)}` |" in text

@@ -1,5 +1,6 @@
 """What must hold of the chart's objects, whatever they look like byte by byte."""
 
+import argparse
 import re
 import shutil
 from pathlib import Path
@@ -9,8 +10,10 @@ import yaml
 from chart_helm import CHART, NAMESPACE, ROOT, Helm
 
 from kvtier import __version__
+from kvtier.cli import controller
 
 CRD_FILE = "kvtier.dev_kvcachetiers.yaml"
+FULL = Path(__file__).with_name("golden") / "full.values.yaml"
 MONITORING = ["PodMonitor", "PrometheusRule"]
 
 
@@ -127,6 +130,18 @@ def test_the_pod_meets_the_restricted_pod_security_standard(helm: Helm) -> None:
     assert "memory" in container["resources"]["limits"]
 
 
+@pytest.mark.parametrize("values", [[], ["--values", str(FULL)]], ids=["default", "full"])
+def test_the_controller_knows_every_flag_that_the_chart_sets(helm: Helm, values: list[str]) -> None:
+    (deployment,) = (o for (kind, _), o in helm.objects(*values).items() if kind == "Deployment")
+    command, *flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert command == "controller"
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    controller.add_arguments(parser)
+    parsed = parser.parse_args(flags)
+    assert parsed.listen == "0.0.0.0:8080"
+    assert parsed.lease_namespace == NAMESPACE
+
+
 def test_only_one_controller_runs_at_a_time(helm: Helm) -> None:
     spec = helm.objects()["Deployment", "kvtier"]["spec"]
     assert spec["replicas"] == 1
@@ -147,12 +162,8 @@ def test_the_openshift_setting_of_the_docs_removes_the_ids(helm: Helm) -> None:
 
 def test_every_namespaced_object_names_its_namespace(helm: Helm) -> None:
     cluster_wide = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
-    for (kind, name), object_ in helm.objects("--values", str(full_values())).items():
+    for (kind, name), object_ in helm.objects("--values", str(FULL)).items():
         if kind in cluster_wide:
             assert "namespace" not in object_["metadata"], name
         else:
             assert object_["metadata"]["namespace"] in (NAMESPACE, "prefill-a", "prefill-b"), name
-
-
-def full_values() -> Path:
-    return Path(__file__).with_name("golden") / "full.values.yaml"

@@ -26,7 +26,6 @@ REFUSED = {
     "watchNamespaces={A}": "watchNamespaces",
     "controller.resync=5": "resync",
     "controller.resync=5 min": "resync",
-    "controller.clusterDomain=cluster.local.": "clusterDomain",
     "controller.logFormat=xml": "logFormat",
     "controller.logLevel=loud": "logLevel",
     "controller.replicas=2": "replicas",

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import uuid
 
 import pytest
@@ -11,6 +12,7 @@ from kvtier.cluster.client import AioCluster
 from kvtier.cluster.connect import NoCluster, configure, connect
 from kvtier.cluster.protocol import (
     CONFIGMAP,
+    EVENT,
     LEASE,
     TIER,
     Forbidden,
@@ -18,6 +20,9 @@ from kvtier.cluster.protocol import (
     NotFound,
     Unavailable,
 )
+from kvtier.plan.observed import EventSpec, EventType
+from kvtier.reconcile.events import Recorder
+from kvtier.reconcile.lease import Lease
 
 
 @pytest.fixture
@@ -217,3 +222,62 @@ async def test_a_context_that_does_not_exist_is_one_line_that_names_the_fix(apis
         await configure(kubeconfig=str(apiserver.kubeconfig), context="nowhere")
     assert "nowhere" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def elector(cluster, namespace: str, identity: str) -> Lease:
+    return Lease(cluster, namespace=namespace, name="kvtier", identity=identity)
+
+
+async def test_a_lease_goes_from_one_controller_to_the_next_when_it_is_released(cluster, namespace):
+    first, second = elector(cluster, namespace, "one"), elector(cluster, namespace, "two")
+    tasks = [asyncio.create_task(first.run())]
+    try:
+        async with asyncio.timeout(20):
+            await first.held.wait()
+            tasks.append(asyncio.create_task(second.run()))
+            await asyncio.sleep(1.5)
+            assert (first.holds(), second.holds()) == (True, False)
+            first.stop()
+            await second.held.wait()
+        assert first.lost.is_set()
+        held = await cluster.get(LEASE, namespace, "kvtier")
+        assert held["spec"]["holderIdentity"].startswith("two_")
+        assert held["spec"]["leaseTransitions"] == 1
+        second.stop()
+        await asyncio.gather(*tasks)
+        released = await cluster.get(LEASE, namespace, "kvtier")
+        assert "holderIdentity" not in released["spec"]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_lease_deleted_under_its_holder_is_made_again(cluster, namespace, monkeypatch):
+    monkeypatch.setattr("kvtier.reconcile.lease.RENEW_EVERY", 0.2)
+    holder = elector(cluster, namespace, "one")
+    task = asyncio.create_task(holder.run())
+    try:
+        async with asyncio.timeout(20):
+            await holder.held.wait()
+            held = await cluster.get(LEASE, namespace, "kvtier")
+            await cluster.delete(LEASE, namespace, "kvtier", uid=uid(held))
+            while await cluster.get(LEASE, namespace, "kvtier") is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert holder.holds()
+    finally:
+        holder.stop()
+        await task
+
+
+async def test_people_see_one_event_with_a_count(apiserver, cluster, namespace):
+    made = await cluster.post(tier(namespace))
+    recorder = Recorder(cluster, instance="kvtier-0")
+    for _ in range(3):
+        await recorder.record(
+            made, EventSpec(type=EventType.WARNING, reason="NameConflict", message="t-r0 is taken")
+        )
+    [event] = await cluster.list(EVENT, namespace)
+    assert (event["count"], event["reason"]) == (3, "NameConflict")
+    described = apiserver.kubectl("-n", namespace, "describe", "kvt", "t")
+    assert re.search(r"Warning +NameConflict +.*x3.* kvtier +t-r0 is taken", described.out)

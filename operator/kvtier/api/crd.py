@@ -21,6 +21,7 @@ from kvtier.api.base import (
     VERSION,
     rule,
 )
+from kvtier.api.scalars import FORM_KEY
 from kvtier.api.status import KVCacheTierStatus
 from kvtier.api.types import KVCacheTierSpec
 
@@ -195,6 +196,17 @@ def _drop_unknown_keys(node: Schema) -> Schema:
     return {key: value for key, value in node.items() if key not in unwanted}
 
 
+def _form_to_rule(node: Schema) -> Schema:
+    # Not as `pattern`: its message is the pattern, which says nothing to a person.
+    if FORM_KEY not in node:
+        return node
+    form = node[FORM_KEY]
+    guard = "type(self) != string || " if node.get("x-kubernetes-int-or-string") else ""
+    rest = {key: value for key, value in node.items() if key != FORM_KEY}
+    first = rule(f"{guard}self.matches(r'{form['pattern']}')", form["message"])
+    return rest | {"x-kubernetes-validations": [first, *rest.get("x-kubernetes-validations", ())]}
+
+
 def _name_bounds(node: Schema) -> Schema:
     # pydantic leaves bounds of an optional number under its own names.
     names = {"ge": "minimum", "le": "maximum"}
@@ -235,6 +247,7 @@ PASSES: tuple[Callable[[Schema], Schema], ...] = (
     _drop_null_default,
     _const_to_enum,
     _drop_unknown_keys,
+    _form_to_rule,
     _name_bounds,
     _int_or_string,
     _default_empty_objects,

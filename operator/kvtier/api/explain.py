@@ -110,10 +110,6 @@ _SAY: dict[str, Callable[[ErrorDetails], str]] = {
     "model_type": _wants("an object"),
     "model_attributes_type": _wants("an object"),
     "invalid_key": _wants("a string key"),
-    "string_pattern_mismatch": lambda detail: (
-        f"{shown(detail['input'])} has the wrong form; write one that matches"
-        f" {detail['ctx']['pattern']}"
-    ),
     "value_error": _value_error,
 }
 

@@ -7,12 +7,12 @@ from kvtier.api.scalars import (
     DURATION_PATTERN,
     RATE_PATTERN,
     BitRate,
+    DomainName,
     Duration,
     parse_duration,
     parse_quantity,
 )
 
-DOMAIN_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MIN_BITS_PER_SECOND = 1_000_000
 MAX_BITS_PER_SECOND = 10**15
 
@@ -20,10 +20,7 @@ _LIVE = extra(Change.LIVE)
 
 
 class Domain(Model):
-    name: str = Field(
-        min_length=1,
-        max_length=63,
-        pattern=DOMAIN_PATTERN,
+    name: DomainName = Field(
         description="Name of this topology level, used by links.",
         json_schema_extra=_LIVE,
     )
@@ -74,9 +71,9 @@ class Link(Model):
             Change.LIVE,
             rules=[
                 rule(
-                    f"!self.matches(r'{DURATION_PATTERN}') || (duration(self) > duration('0s') &&"
+                    f"!self.matches(r'{DURATION_PATTERN}') || (duration(self) >= duration('1us') &&"
                     " duration(self) <= duration('10s'))",
-                    "above 0 and at most 10s",
+                    "from 1us to 10s",
                 )
             ],
         ),

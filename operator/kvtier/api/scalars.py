@@ -5,6 +5,7 @@ one parser into plain numbers.
 """
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -18,6 +19,16 @@ RATE_PATTERN = r"^[0-9]{1,18}(\.[0-9]{1,6})?(k|Ki|M|Mi|G|Gi|T|Ti)?$"
 # Few digits, so that no conversion overflows (the API server's durations end at 292 years).
 DURATION_PATTERN = r"^([0-9]{1,6}(\.[0-9]{1,6})?(ns|us|ms|s|m|h))+$"
 DECIMAL_PATTERN = r"^[0-9]+(\.[0-9]+)?$"
+
+IMAGE_PATTERN = (
+    r"^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?"
+    r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$"
+)
+SUBDOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+DOMAIN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+FORM_KEY = "x-kvtier-form"
+"""Schema key of a string's form; the CRD has it as a rule, whose message is readable."""
 
 _QUANTITY_FACTORS = {
     "": Fraction(1),
@@ -69,51 +80,58 @@ def _whole_number(value: Any) -> Any:
     return value
 
 
-def _text(*, pattern: str, form: str, max_length: int, numbers: bool = False) -> BeforeValidator:
-    """A check of the form, whose message shows an example instead of the pattern.
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a string: its pattern (for RE2 too), an example for people, its bound.
 
     ``numbers``: a bare integer is taken as text too, as Kubernetes does for quantities.
     """
 
-    def check(value: Any) -> Any:
-        whole = numbers and isinstance(value, int) and not isinstance(value, bool)
+    pattern: str
+    example: str
+    max_length: int
+    numbers: bool = False
+
+    def validator(self) -> BeforeValidator:
+        return BeforeValidator(self._check)
+
+    def field(self) -> Any:
+        schema: dict[str, JsonValue] = {
+            FORM_KEY: {"pattern": self.pattern, "message": f"write {self.example}"}
+        }
+        if self.numbers:
+            schema["x-kubernetes-int-or-string"] = True
+        return Field(max_length=self.max_length, json_schema_extra=schema)
+
+    def _check(self, value: Any) -> Any:
+        whole = self.numbers and isinstance(value, int) and not isinstance(value, bool)
         text = str(value) if whole else value
         if not isinstance(text, str):
-            raise ValueError(f"{value!r} is not a string; write {form}")
-        if len(text) > max_length or re.fullmatch(pattern[1:-1], text, flags=re.ASCII) is None:
-            raise ValueError(f"{text[:max_length]!r} has the wrong form; write {form}")
+            raise ValueError(f"{value!r} is not a string; write {self.example}")
+        fits = len(text) <= self.max_length
+        if not fits or re.fullmatch(self.pattern[1:-1], text, flags=re.ASCII) is None:
+            shown = text if fits else f"{text[: self.max_length]}…"
+            raise ValueError(f"{shown!r} has the wrong form; write {self.example}")
         return text
 
-    return BeforeValidator(check)
 
-
-_QUANTITY_SCHEMA: dict[str, JsonValue] = {"x-kubernetes-int-or-string": True}
+_CPU = Form(CPU_PATTERN, "cores such as 1, 0.5 or 500m", 16, numbers=True)
+_MEMORY = Form(MEMORY_PATTERN, "bytes such as 64Gi", 32, numbers=True)
+_BIT_RATE = Form(RATE_PATTERN, "bits per second such as 25G", 32, numbers=True)
+_DURATION = Form(DURATION_PATTERN, "a duration such as 330ms or 50us", 16)
+_DECIMAL = Form(DECIMAL_PATTERN, 'a decimal in quotes such as "0.5"', 16)
+_IMAGE = Form(IMAGE_PATTERN, "an image such as docker.io/valkey/valkey:9.1", 512)
+_SUBDOMAIN = Form(
+    SUBDOMAIN_PATTERN, "an object's name: lower-case letters, digits, '-' and '.'", 253
+)
+_DOMAIN_NAME = Form(DOMAIN_NAME_PATTERN, "a short name such as rack: lower-case letters", 63)
 
 Integer = Annotated[int, BeforeValidator(_whole_number)]
-Cpu = Annotated[
-    str,
-    _text(pattern=CPU_PATTERN, form="cores such as 1, 0.5 or 500m", max_length=16, numbers=True),
-    Field(pattern=CPU_PATTERN, max_length=16, json_schema_extra=_QUANTITY_SCHEMA),
-]
-Memory = Annotated[
-    str,
-    _text(
-        pattern=MEMORY_PATTERN, form="bytes with a unit such as 64Gi", max_length=32, numbers=True
-    ),
-    Field(pattern=MEMORY_PATTERN, max_length=32, json_schema_extra=_QUANTITY_SCHEMA),
-]
-BitRate = Annotated[
-    str,
-    _text(pattern=RATE_PATTERN, form="bits per second such as 25G", max_length=32, numbers=True),
-    Field(pattern=RATE_PATTERN, max_length=32, json_schema_extra=_QUANTITY_SCHEMA),
-]
-Duration = Annotated[
-    str,
-    _text(pattern=DURATION_PATTERN, form="a duration such as 330ms or 50us", max_length=16),
-    Field(pattern=DURATION_PATTERN, max_length=16),
-]
-Decimal = Annotated[
-    str,
-    _text(pattern=DECIMAL_PATTERN, form='a decimal in quotes such as "0.5"', max_length=16),
-    Field(pattern=DECIMAL_PATTERN, max_length=16),
-]
+Cpu = Annotated[str, _CPU.validator(), _CPU.field()]
+Memory = Annotated[str, _MEMORY.validator(), _MEMORY.field()]
+BitRate = Annotated[str, _BIT_RATE.validator(), _BIT_RATE.field()]
+Duration = Annotated[str, _DURATION.validator(), _DURATION.field()]
+Decimal = Annotated[str, _DECIMAL.validator(), _DECIMAL.field()]
+Image = Annotated[str, _IMAGE.validator(), _IMAGE.field()]
+Subdomain = Annotated[str, _SUBDOMAIN.validator(), _SUBDOMAIN.field()]
+DomainName = Annotated[str, _DOMAIN_NAME.validator(), _DOMAIN_NAME.field()]

@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 
 from kvtier.api.base import Change, Model, extra, rule
-from kvtier.api.scalars import CPU_PATTERN, MEMORY_PATTERN, Cpu, Integer, Memory, parse_quantity
+from kvtier.api.scalars import (
+    CPU_PATTERN,
+    MEMORY_PATTERN,
+    Cpu,
+    Image,
+    Integer,
+    Memory,
+    Subdomain,
+    parse_quantity,
+)
 
 MIN_MEMORY_BYTES = 64 * 2**20
 MAX_MEMORY_BYTES = 16 * 2**40
@@ -18,13 +27,6 @@ RESERVED_ANNOTATION_PREFIXES = (
     "kubernetes.io/",
     "container.apparmor.security.beta.kubernetes.io/",
 )
-IMAGE_PATTERN = (
-    r"^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?"
-    r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
-    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$"
-)
-SUBDOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-
 _ROLL = extra(Change.ROLL)
 _KEYS_ARE_QUALIFIED = rule(
     "self.all(k, !format.qualifiedName().validate(k).hasValue())",
@@ -111,10 +113,7 @@ class Toleration(Model):
 
 
 class LocalObjectReference(Model):
-    name: str = Field(
-        min_length=1,
-        max_length=253,
-        pattern=SUBDOMAIN_PATTERN,
+    name: Subdomain = Field(
         description="Name of a Secret in the tier's namespace.",
         json_schema_extra=_ROLL,
     )
@@ -144,11 +143,8 @@ _STORE_RULES = [
 class Store(Model):
     model_config = ConfigDict(json_schema_extra=extra(rules=_STORE_RULES))
 
-    image: str | None = Field(
+    image: Image | None = Field(
         default=None,
-        min_length=1,
-        max_length=512,
-        pattern=IMAGE_PATTERN,
         description="Image with valkey-server and valkey-cli. Without it the operator's image"
         " for version.",
         json_schema_extra=_ROLL,
@@ -218,11 +214,8 @@ class Store(Model):
         description="Labels of the nodes that ranks may run on.",
         json_schema_extra=extra(Change.ROLL, rules=[_KEYS_ARE_QUALIFIED, _VALUES_ARE_LABELS]),
     )
-    priority_class_name: str | None = Field(
+    priority_class_name: Subdomain | None = Field(
         default=None,
-        min_length=1,
-        max_length=253,
-        pattern=SUBDOMAIN_PATTERN,
         description="Priority class of rank pods.",
         json_schema_extra=_ROLL,
     )

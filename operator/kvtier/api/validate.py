@@ -144,8 +144,8 @@ def _quantile_list(path: str, quantiles: list[LengthQuantile]) -> list[str]:
         if not 0 < float(item.quantile) <= 1
     ]
     found += [
-        f"{path}: quantile {text} is there twice; keep one"
-        for text in _repeated([item.quantile for item in quantiles])
+        f"{path}: quantile {value:g} is there twice; keep one"
+        for value in _repeated([float(item.quantile) for item in quantiles])
     ]
     rising = sorted(quantiles, key=lambda item: float(item.quantile))
     found += [
@@ -209,6 +209,13 @@ def _label_values(path: str, values: Mapping[str, str]) -> list[str]:
     ]
 
 
+def _pull_secrets(tier: KVCacheTier) -> list[str]:
+    return [
+        f"spec.store.imagePullSecrets: name {name} is there twice; keep one"
+        for name in _repeated([secret.name for secret in tier.spec.store.image_pull_secrets])
+    ]
+
+
 def _tolerations(tier: KVCacheTier) -> list[str]:
     return [
         f"spec.store.tolerations[{index}]{line}"
@@ -261,10 +268,10 @@ def _links(tier: KVCacheTier) -> list[str]:
                 f"{path}.bitsPerSecond: {link.bits_per_second} is not from 1M to 1P bits per"
                 " second; write the link's rate, such as 25G"
             )
-        if not 0 < link.round_trip_seconds <= 10:
+        if not 1e-6 <= link.round_trip_seconds <= 10:
             found.append(
-                f"{path}.roundTrip: {link.round_trip} is not above 0 and at most 10s; write the"
-                " round-trip time, such as 50us"
+                f"{path}.roundTrip: {link.round_trip} is not from 1us to 10s; write the round-trip"
+                " time, such as 50us"
             )
     return found
 
@@ -279,6 +286,7 @@ _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
     _quantiles,
     _store_sizes,
     _metadata_maps,
+    _pull_secrets,
     _tolerations,
     _links,
 )

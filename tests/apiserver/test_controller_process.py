@@ -1,0 +1,212 @@
+"""``kvtier controller`` as a process of its own, against a real API server without kubelets."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from apiserver_process import ApiServer
+
+SPEC = {
+    "model": {
+        "name": "tiny",
+        "revision": "r1",
+        "kvCacheDtype": "bfloat16",
+        "layout": {"gqa": {"layers": 2, "kvHeads": 2, "headDim": 64}},
+    },
+    "pool": {"ranks": 2, "prefillRate": [{"tokensPerSecond": 5000}]},
+    "store": {"memoryPerRank": "64Mi", "cpu": "20m"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    process: subprocess.Popen[str]
+    port: int
+    log: Path
+
+    def answers(self, path: str) -> int:
+        """HTTP status of a path, 0 without an answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=2) as reply:
+                return int(reply.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code that it brings."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=20)
+
+
+@contextmanager
+def controller(server: ApiServer, tmp_path: Path, *, lease: str = "kvtier") -> Iterator[Controller]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path / f"controller-{port}.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [
+                Path(sys.executable).with_name("kvtier"),
+                "controller",
+                f"--listen=127.0.0.1:{port}",
+                "--lease-namespace=default",
+                f"--lease-name={lease}",
+            ],
+            env={"KUBECONFIG": str(server.kubeconfig), "PATH": "/usr/bin:/bin"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    try:
+        yield Controller(process=process, port=port, log=log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(what: Callable[[], Any], *, seconds: float = 20) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := what():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def get(server: ApiServer, *what: str) -> Any:
+    answer = server.kubectl("get", *what, "-o", "json", "--ignore-not-found")
+    # kubectl prints nothing for an absent object, nor for an empty list.
+    return json.loads(answer.out) if answer.out else {"items": []}
+
+
+@pytest.fixture
+def namespace(apiserver: ApiServer) -> Iterator[str]:
+    name = f"process-{time.monotonic_ns()}"
+    assert apiserver.kubectl("create", "namespace", name).code == 0
+    yield name
+    apiserver.kubectl("delete", "kvt", "--all", "-n", name)
+
+
+def apply_tier(server: ApiServer, namespace: str) -> None:
+    tier = {
+        "apiVersion": "kvtier.dev/v1alpha1",
+        "kind": "KVCacheTier",
+        "metadata": {"name": "demo", "namespace": namespace},
+        "spec": SPEC,
+    }
+    answer = server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(tier))
+    assert answer.code == 0, answer.message
+
+
+def test_a_tier_gets_its_children_and_a_status_and_sigterm_ends_the_process(
+    apiserver: ApiServer, namespace: str, tmp_path: Path
+) -> None:
+    with controller(apiserver, tmp_path) as process:
+        wait_for(lambda: process.answers("/readyz") == 200)
+        apply_tier(apiserver, namespace)
+        wait_for(lambda: len(get(apiserver, "sts", "-n", namespace)["items"]) == 2)
+        status = wait_for(lambda: get(apiserver, "kvt", "demo", "-n", namespace).get("status"))
+        assert {c["type"]: c["status"] for c in status["conditions"]} == {
+            "SpecValid": "True",
+            "StoreReady": "False",
+            "GenerationCurrent": "True",
+            "Ready": "False",
+            "PlacementAccepted": "Unknown",
+        }
+        tier = get(apiserver, "kvt", "demo", "-n", namespace)
+        assert "finalizers" not in tier["metadata"]
+        assert not [key for key in tier["metadata"]["annotations"] if "kubectl" not in key]
+        secret = get(apiserver, "secret", status["engineSecret"], "-n", namespace)
+        assert set(secret["data"]) >= {"connection.json", "token", "env"}
+        assert process.stop() == 0
+        assert "Traceback" not in process.log.read_text()
+        # Released, not left to expire: the next one starts at once.
+        lease = get(apiserver, "lease", "kvtier", "-n", "default")
+        assert not lease["spec"].get("holderIdentity")
+
+
+def test_no_token_is_in_the_log(apiserver: ApiServer, namespace: str, tmp_path: Path) -> None:
+    with controller(apiserver, tmp_path) as process:
+        wait_for(lambda: process.answers("/readyz") == 200)
+        apply_tier(apiserver, namespace)
+        wait_for(lambda: "data" in get(apiserver, "secret", "demo-operator", "-n", namespace))
+        process.stop()
+        assert "kvtt-" not in process.log.read_text()
+
+
+def test_a_second_controller_waits_and_takes_over_when_the_first_ends(
+    apiserver: ApiServer, tmp_path: Path
+) -> None:
+    with (
+        controller(apiserver, tmp_path, lease="pair") as first,
+        controller(apiserver, tmp_path, lease="pair") as second,
+    ):
+        wait_for(lambda: 200 in (first.answers("/readyz"), second.answers("/readyz")))
+        active, waiting = (first, second) if first.answers("/readyz") == 200 else (second, first)
+        wait_for(lambda: waiting.answers("/healthz") == 200)
+        assert waiting.answers("/readyz") == 503
+        assert active.stop() == 0
+        wait_for(lambda: waiting.answers("/readyz") == 200)
+        assert waiting.stop() == 0
+
+
+def test_a_controller_whose_lease_is_taken_ends_with_an_error(
+    apiserver: ApiServer, tmp_path: Path
+) -> None:
+    with controller(apiserver, tmp_path, lease="stolen") as process:
+        wait_for(lambda: process.answers("/readyz") == 200)
+        patch = json.dumps({"spec": {"holderIdentity": "somebody-else"}})
+        answer = apiserver.kubectl(
+            "patch", "lease", "stolen", "-n", "default", "--type=merge", "-p", patch
+        )
+        assert answer.code == 0, answer.message
+        assert process.process.wait(timeout=30) == 1
+        assert "lease" in process.log.read_text()
+
+
+def test_a_standby_ends_cleanly_while_it_waits(apiserver: ApiServer, tmp_path: Path) -> None:
+    with (
+        controller(apiserver, tmp_path, lease="standby") as first,
+        controller(apiserver, tmp_path, lease="standby") as second,
+    ):
+        wait_for(lambda: 200 in (first.answers("/readyz"), second.answers("/readyz")))
+        waiting = second if first.answers("/readyz") == 200 else first
+        wait_for(lambda: waiting.answers("/healthz") == 200)
+        assert waiting.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--resync=5", "--resync: '5' is not a duration"),
+        ("--resync=1ms", "--resync: 1ms is below 1s"),
+        ("--listen=8080", "--listen: '8080' is not HOST:PORT"),
+        ("--valkey-image=7.2=x", "--valkey-image: '7.2=x' is not SERIES=IMAGE"),
+    ],
+)
+def test_a_bad_flag_is_one_line_that_names_it(flag: str, message: str) -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kvtier"), "controller", flag],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,170 @@
+"""The command line as a whole: bad input, what is imported, the other offline commands."""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import PROGRAM, kvtier, kvtier_process, one_line
+
+from kvtier import __version__
+from kvtier.api.crd import crd_yaml
+from kvtier.api.load import load_file
+from kvtier.generation.identity import generation_id, identity
+
+TierFile = Callable[..., Path]
+OFFLINE = ["plan", "render", "generation"]
+
+
+@pytest.mark.parametrize("command", OFFLINE)
+def test_a_missing_file_is_one_line(command: str) -> None:
+    assert "no-such.yaml: No such file" in one_line(kvtier(command, "-f", "no-such.yaml"))
+
+
+@pytest.mark.parametrize("command", OFFLINE)
+def test_a_directory_is_one_line(command: str, tmp_path: Path) -> None:
+    assert "Is a directory" in one_line(kvtier(command, "-f", tmp_path))
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"\x00\x01\xff", bytes(range(256)), b"{", b"- 1\n", b"7", b"a: &a [*a]\n"]
+)
+def test_junk_is_one_line(junk: bytes) -> None:
+    one_line(kvtier("plan", "-f", "-", stdin=junk))
+
+
+def test_a_bad_field_is_named(tier_file: TierFile) -> None:
+    line = one_line(kvtier("plan", "-f", tier_file({"pool.ranks": 0})))
+    assert line.startswith("spec.pool.ranks: ")
+
+
+def test_too_little_memory_is_named(tier_file: TierFile) -> None:
+    line = one_line(kvtier("plan", "-f", tier_file({"store.memoryPerRank": "64Mi"})))
+    assert line.startswith("spec.store.memoryPerRank: ")
+
+
+def test_every_problem_has_a_line_of_its_own(tier_file: TierFile) -> None:
+    file = tier_file({"pool.ranks": 0, "store.memoryPerRank": "64GB"})
+    completed = kvtier("plan", "-f", file)
+    assert completed.returncode == 2
+    lines = completed.stderr.decode().splitlines()
+    assert [line.split()[1] for line in lines] == ["spec.pool.ranks:", "spec.store.memoryPerRank:"]
+
+
+def test_standard_input_is_read(tier_file: TierFile) -> None:
+    completed = kvtier("plan", "-f", "-", stdin=tier_file().read_bytes())
+    assert completed.returncode == 0
+    assert b"Verdict: PaysWhenLong" in completed.stdout
+
+
+def test_a_closed_standard_input_is_one_line() -> None:
+    command = f"exec {PROGRAM} plan -f - <&-"
+    completed = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
+    assert "standard input is closed" in one_line(completed)
+
+
+@pytest.mark.parametrize("command", [["plan"], ["render"], ["render", "-o", "json"]])
+def test_a_reader_that_has_gone_is_one_line(tier_file: TierFile, command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        completed = kvtier_process(*command, "-f", tier_file(), stdout=writer)
+    finally:
+        os.close(writer)
+    assert "standard output was closed" in one_line(completed)
+
+
+def test_a_full_disk_is_one_line(tier_file: TierFile) -> None:
+    with Path("/dev/full").open("wb") as full:
+        completed = kvtier_process("plan", "-f", tier_file(), stdout=full.fileno())
+    assert "No space left" in one_line(completed)
+
+
+def test_no_command_and_an_unknown_one_are_bad_input() -> None:
+    for arguments in ([], ["judge"], ["plan"], ["plan", "-f"]):
+        completed = kvtier(*arguments)
+        assert completed.returncode == 2
+        assert b"usage: kvtier" in completed.stderr
+        assert b"Traceback" not in completed.stderr
+
+
+def test_the_version_is_the_packages() -> None:
+    assert kvtier_process("--version").stdout.decode() == f"kvtier {__version__}\n"
+
+
+def test_help_lists_every_command() -> None:
+    text = kvtier("--help").stdout.decode()
+    for command in (*OFFLINE, "crd", "controller"):
+        assert re.search(rf"^ +{command}\s", text, re.MULTILINE)
+
+
+def test_offline_commands_import_no_cluster_library(tier_file: TierFile) -> None:
+    """A laptop without them runs these commands, and quickly."""
+    commands = [["crd"], *([command, "-f", str(tier_file())] for command in OFFLINE)]
+    script = (
+        "import sys\n"
+        "from kvtier.cli.main import main\n"
+        f"code = max(main(command) for command in {commands!r})\n"
+        "heavy = {'kopf', 'kubernetes', 'aiohttp', 'valkey', 'prometheus_client'}\n"
+        "print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    completed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, timeout=60, check=False
+    )
+    assert completed.stderr.decode() == "0 []\n"
+
+
+def test_crd_is_the_generated_one() -> None:
+    assert kvtier("crd").stdout.decode() == crd_yaml()
+
+
+def test_generation_prints_what_git_needs(tier_file: TierFile) -> None:
+    file = tier_file()
+    spec = load_file(str(file)).spec
+    found = generation_id(spec)
+    secret = f"llama-prefill-engine-{found}"
+    assert kvtier("generation", "-f", file).stdout.decode() == f"{found}\n"
+    assert kvtier("generation", "-f", file, "-o", "secretName").stdout.decode() == f"{secret}\n"
+    content = json.loads(kvtier("generation", "-f", file, "-o", "json").stdout)
+    assert content == {"id": found, "secretName": secret, "identity": identity(spec)}
+
+
+def rendered(file: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(kvtier("render", "-f", file).stdout))
+
+
+def test_render_prints_every_child(tier_file: TierFile) -> None:
+    objects = rendered(tier_file())
+    names = {(found["kind"], found["metadata"]["name"]) for found in objects}
+    assert {("StatefulSet", f"llama-prefill-r{rank}") for rank in range(8)} <= names
+    assert {("Service", f"llama-prefill-r{rank}") for rank in range(8)} <= names
+    assert len(names) == len(objects) == 2 * 8 + 4
+    assert {found["metadata"]["namespace"] for found in objects} == {"models"}
+
+
+def test_render_in_json_is_a_list_of_the_same_objects(tier_file: TierFile) -> None:
+    content = json.loads(kvtier("render", "-f", tier_file(), "-o", "json").stdout)
+    assert (content["apiVersion"], content["kind"]) == ("v1", "List")
+    assert content["items"] == rendered(tier_file())
+
+
+def test_render_shows_placeholders_for_tokens(tier_file: TierFile) -> None:
+    secrets = [found for found in rendered(tier_file()) if found["kind"] == "Secret"]
+    tokens = {
+        base64.b64decode(found["data"]["token"]).decode()
+        for found in secrets
+        if "token" in found["data"]
+    }
+    assert tokens == {"REDACTED-operator-token", "REDACTED-engine-token"}
+
+
+def test_render_is_the_same_every_time(tier_file: TierFile) -> None:
+    file = tier_file()
+    assert kvtier("render", "-f", file).stdout == kvtier("render", "-f", file).stdout

@@ -1,0 +1,167 @@
+"""``kvtier plan``: verdict by exit code, figures under the names of the status fields, what if."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import kvtier, one_line
+
+TierFile = Callable[..., Path]
+FAST = [{"domain": "zone", "bitsPerSecond": "100G", "roundTrip": "50us"}]
+
+
+def planned(file: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    completed = kvtier("plan", "-f", file, "-o", "json", *arguments)
+    assert completed.stderr == b""
+    return completed.returncode, json.loads(completed.stdout)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "code"),
+    [
+        ({"placement.links": FAST, "pool.hitLatency": "50ms"}, "Pays", 0),
+        ({}, "PaysWhenLong", 0),
+        (
+            {"placement.links": [{"domain": "zone", "bitsPerSecond": "10G", "roundTrip": "1ms"}]},
+            "NeverPays",
+            3,
+        ),
+        ({"placement": None}, "Unknown", 4),
+        ({"pool.hitLatency": None}, "Unknown", 4),
+    ],
+)
+def test_the_exit_code_is_the_verdict(
+    tier_file: TierFile, changes: dict[str, Any], verdict: str, code: int
+) -> None:
+    found, content = planned(tier_file(changes))
+    assert (content["verdict"], found) == (verdict, code)
+    table = kvtier("plan", "-f", tier_file(changes))
+    assert table.returncode == code
+    assert f"Verdict: {verdict}\n" in table.stdout.decode()
+
+
+def test_json_has_the_status_fields_unrounded(tier_file: TierFile) -> None:
+    _, content = planned(tier_file())
+    assert content["breakEven"]["bytesPerToken"] == 327_680
+    assert content["breakEven"]["bytesPerSecond"] == 1_638_400_000
+    assert content["breakEven"]["minimumHitTokens"] == 3470
+    assert content["breakEven"]["perLength"][3] == {
+        "tokens": 8192,
+        "recomputeSeconds": 1.6384,
+        "fetchSeconds": pytest.approx(0.33005 + 8192 * 327_680 / 3.125e9),
+        "wins": True,
+    }
+    assert content["measured"]["bytesPerSecond"] == 3_125_000_000
+    assert content["measured"]["evidence"] == "Declared"
+    assert content["measured"]["ratio"] == pytest.approx(1.907, abs=5e-4)
+    assert content["reason"] == "PaysWhenLong"
+    assert content["fixedSeconds"] == pytest.approx(0.33)
+
+
+def test_yaml_says_the_same_as_json(tier_file: TierFile) -> None:
+    file = tier_file({"workload": {"hitTokens": [{"quantile": "0.5", "tokens": 9000}]}})
+    _, content = planned(file)
+    assert content["gainSeconds"] > 0
+    assert content["winningShare"] == 1
+    assert yaml.safe_load(kvtier("plan", "-f", file, "-o", "yaml").stdout) == content
+
+
+def test_the_table_shows_every_figure_to_a_person(tier_file: TierFile) -> None:
+    table = kvtier("plan", "-f", tier_file()).stdout.decode()
+    for line in (
+        "Tier llama-prefill: meta-llama/Llama-3.1-70B-Instruct, KV in bfloat16, 8 ranks",
+        "KV of one token  320 KiB stored and moved",
+        "80 MiB (256 tokens), 10 MiB on each of 8 ranks",
+        "break-even (B*)  13.1 Gb/s",
+        "25 Gb/s, round trip 0.05 ms (zone, declared): 1.91 x break-even",
+        "330 ms for every hit",
+        "minimum hit      3,470 tokens (14 chunks)",
+    ):
+        assert line in table
+    row = next(line for line in table.splitlines() if line.split()[:1] == ["8,192"])
+    assert row.split() == ["8,192", "1.64", "s", "1.19", "s", "fetch", "16.4", "Gb/s"]
+    row = next(line for line in table.splitlines() if line.split()[:1] == ["1,024"])
+    assert row.split() == ["1,024", "205", "ms", "437", "ms", "recompute", "never"]
+
+
+def test_copies_of_kv_heads_are_shown(tier_file: TierFile) -> None:
+    file = tier_file({"model.layout": {"gqa": {"layers": 94, "kvHeads": 4, "headDim": 128}}})
+    table = kvtier("plan", "-f", file).stdout.decode()
+    assert "376 KiB stored and moved (2 copies)" in table
+
+
+def test_what_the_file_does_not_say_is_named(tier_file: TierFile) -> None:
+    changes = {"placement": None, "pool.hitLatency": None}
+    table = kvtier("plan", "-f", tier_file(changes)).stdout.decode()
+    assert "not declared (placement.links)" in table
+    assert "not declared (pool.hitLatency and pool.hitEngineTime)" in table
+    assert "not known without link and fixed time" in table
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict", "code"),
+    [
+        ("bandwidth=10G", "NeverPays", 3),
+        ("bandwidth=10G,compression=3.5", "PaysWhenLong", 0),
+        ("bandwidth=100G,hitLatency=10ms", "Pays", 0),
+        ("roundTrip=10s", "PaysWhenLong", 0),
+        ("access=OncePerRequest", "PaysWhenLong", 0),
+        ("access=PerTokenStream", "NeverPays", 3),
+        ("access=PerTokenAttention,roundTrip=20ms", "NeverPays", 3),
+        ("access=PerTokenAttention", "Unknown", 4),
+    ],
+)
+def test_what_if(tier_file: TierFile, asked: str, verdict: str, code: int) -> None:
+    found, content = planned(tier_file(), "--what-if", asked)
+    assert (content["verdict"], found) == (verdict, code)
+    assert ",".join(f"{name}={value}" for name, value in content["whatIf"].items()) == asked
+    table = kvtier("plan", "-f", tier_file(), "--what-if", asked).stdout.decode()
+    assert f"Verdict: {verdict}\n" in table
+    assert f"What if: {asked.replace(',', ', ')}\n" in table
+
+
+def test_what_if_changes_only_what_was_asked(tier_file: TierFile) -> None:
+    _, before = planned(tier_file())
+    _, after = planned(tier_file(), "--what-if", "roundTrip=1ms")
+    assert after["measured"]["roundTripSeconds"] == pytest.approx(0.001)
+    assert after["measured"]["bytesPerSecond"] == before["measured"]["bytesPerSecond"]
+    changed = after["breakEven"]["perLength"][0]["fetchSeconds"]
+    assert changed - before["breakEven"]["perLength"][0]["fetchSeconds"] == pytest.approx(0.00095)
+
+
+def test_what_if_can_declare_the_missing_link(tier_file: TierFile) -> None:
+    _, declared = planned(tier_file())
+    file = tier_file({"placement": None})
+    _, content = planned(file, "--what-if", "bandwidth=25G,roundTrip=50us")
+    assert content["breakEven"] == declared["breakEven"]
+    assert "roundTrip: missing" in one_line(kvtier("plan", "-f", file, "--what-if", "bandwidth=1G"))
+
+
+def test_token_streams_show_both_times(tier_file: TierFile) -> None:
+    _, content = planned(tier_file(), "--what-if", "access=PerTokenStream")
+    row = next(row for row in content["access"]["perLength"] if row["tokens"] == 8192)
+    assert row["secondsPerToken"] == pytest.approx(8192 * 327_680 / 3.125e9 + 50e-6)
+    assert row["localSecondsPerToken"] == pytest.approx(8192 * 327_680 / 3.35e12)
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ("speed=1", "--what-if speed: not known; write one of bandwidth"),
+        ("bandwidth", "--what-if bandwidth: no value; write bandwidth=100G"),
+        ("bandwidth=1G,bandwidth=2G", "--what-if bandwidth: there twice"),
+        ("bandwidth=fast", "spec.placement.links[0].bitsPerSecond: 'fast'"),
+        ("bandwidth=1", "spec.placement.links[0].bitsPerSecond: 1 is not"),
+        ("roundTrip=0.02", "spec.placement.links[0].roundTrip: '0.02'"),
+        ("hitLatency=1d", "spec.pool.hitLatency: '1d'"),
+        ("compression=0", "--what-if compression: '0' is not from 1 to 1000"),
+        ("compression=nan", "--what-if compression: 'nan'"),
+        ("compression=much", "--what-if compression: 'much'"),
+        ("access=PerLayer", "--what-if access: 'PerLayer' is not known; write one of OncePerReq"),
+    ],
+)
+def test_a_bad_what_if_is_one_line(tier_file: TierFile, asked: str, complaint: str) -> None:
+    assert complaint in one_line(kvtier("plan", "-f", tier_file(), "--what-if", asked))

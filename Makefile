@@ -7,6 +7,8 @@ CLUSTER := deploy/local/cluster
 # An existing cluster for the demo: make demo CONTEXT=name IMAGE=ref
 CONTEXT ?=
 IMAGE ?=
+# Another local cluster has the addresses of offset 0: make demo OFFSET=2
+OFFSET ?=
 
 .PHONY: help demo demo-down test unit apiserver cluster lint bench campaign crd lock clean
 
@@ -14,7 +16,8 @@ help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 demo: $(VENV)/.installed ## Bring up a cluster (or use CONTEXT=), install kvtier, run a tier
-	@$(BIN)/python deploy/demo/demo.py $(if $(CONTEXT),--context '$(CONTEXT)') $(if $(IMAGE),--image '$(IMAGE)')
+	@$(BIN)/python deploy/demo/demo.py $(if $(CONTEXT),--context '$(CONTEXT)') \
+		$(if $(IMAGE),--image '$(IMAGE)') $(if $(OFFSET),--offset '$(OFFSET)')
 
 demo-down: ## Stop the demo's local cluster
 	@$(CLUSTER) down --name demo

@@ -1,0 +1,109 @@
+"""What the demo shows of a tier: its ranks, whether it pays, and what to try next."""
+
+import json
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from console import WIDTH, command, output, say, table
+from target import CHECKOUT, LOCAL_CLUSTER, LOCAL_NAME, DemoError, Target
+
+from kvtier.api.types import KVCacheTier
+from kvtier.breakeven.words import gigabits, seconds, size
+
+SHOWN_LENGTHS = (1024, 4096, 16384, 65536)
+
+
+def ranks(target: Target, tier: KVCacheTier, status: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Rows of a table: one for each rank."""
+    yield ["RANK", "POD", "READY", "NODE", "ADDRESS FOR ENGINES"]
+    for state in status["rankStates"]:
+        service = f"{tier.metadata.name}-r{state['rank']}"
+        yield [
+            str(state["rank"]),
+            f"{service}-0",
+            "yes" if state["ready"] else "no",
+            state.get("node", "-"),
+            f"{service}.{target.namespace}.svc:6379",
+        ]
+
+
+def plan(file: str) -> dict[str, Any]:
+    """What ``kvtier plan`` says of a file. Any verdict is an answer; bad input is not."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kvtier"), "plan", "-f", file, "-o", "json"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not done.stdout:
+        raise DemoError(f"kvtier plan: {done.stderr.strip()}")
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def pays(tier: KVCacheTier, status: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
+    """The break-even lines of a tier's status, and what the same figures say offline."""
+    figures = status["breakEven"]
+    say(
+        f"In the cluster the verdict is {status['verdict']}: nothing has been measured yet, and "
+        "kvtier calls no tier good by what its file claims. By the figures that the file declares "
+        f"it is {planned['verdict']}:"
+    )
+    output(f"{planned['message']}")
+    print()
+    rows = [
+        ["KV of one token", f"{size(figures['bytesPerToken'])} stored and moved"],
+        [
+            "KV of one chunk",
+            f"{size(figures['chunkBytes'])} ({tier.spec.pool.chunk_tokens} tokens)",
+        ],
+        ["break-even", f"{gigabits(figures['bytesPerSecond'])}: up to it no hit is worth fetching"],
+    ]
+    if "minimumHitTokens" in figures:
+        rows.append(["minimum hit", f"{figures['minimumHitTokens']:,} tokens"])
+    table(rows)
+    print()
+    table([["TOKENS OF THE HIT", "RECOMPUTE", "FETCH", "FASTER"], *_lengths(figures["perLength"])])
+    print()
+
+
+def _lengths(rows: list[dict[str, Any]]) -> Iterator[list[str]]:
+    for row in rows:
+        if row["tokens"] not in SHOWN_LENGTHS:
+            continue
+        fetch, faster = "-", "not known"
+        if "fetchSeconds" in row:
+            fetch = seconds(row["fetchSeconds"])
+            faster = "fetch" if row["wins"] else "recompute"
+        yield [f"{row['tokens']:,}", seconds(row["recomputeSeconds"]), fetch, faster]
+
+
+def next_steps(target: Target, tier: KVCacheTier) -> None:
+    """Commands to copy, each with what one will see."""
+    if target.context is None:
+        cluster = LOCAL_CLUSTER.relative_to(CHECKOUT)
+        say("The cluster goes on running. Give your shell its kubectl:")
+        command(f'eval "$({cluster} env --name {LOCAL_NAME})"')
+        print()
+    for step in yaml.safe_load((Path(__file__).parent / "next.yaml").read_text()):
+        say(step["do"])
+        for arguments in step["kubectl"]:
+            command(target.typed(arguments.format(tier=tier.metadata.name)))
+        output(textwrap.fill(step["see"].format(ranks=tier.spec.pool.ranks), WIDTH - 2))
+        print()
+    say("make demo again brings everything back to the samples.")
+    if target.context is None:
+        say("make demo-down stops the cluster and removes all that it left on this machine.")
+        return
+    say("To remove everything from your cluster (the last line takes all tiers of all users):")
+    helm = f"helm --kube-context {shlex.quote(target.context)}"
+    command(target.typed(f"delete namespace {target.namespace}"))
+    command(f"{helm} uninstall kvtier --namespace kvtier-system")
+    command(target.typed("delete crd kvcachetiers.kvtier.dev"))

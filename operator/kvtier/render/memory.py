@@ -13,6 +13,8 @@ MIN_CHUNKS = 16
 MAX_CHUNK_BYTES = 512 << 20
 """Valkey's ``proto-max-bulk-len``: no larger value can be stored."""
 _MIB = 1 << 20
+_HEADER_BYTES = 64
+"""Key, object and string header of one value, at most."""
 
 
 class MemoryTooSmall(ValueError):
@@ -24,8 +26,9 @@ class RankMemory:
     """Memory of one rank, in bytes.
 
     ``limit`` is the container's, ``reserve`` what Valkey needs beside the data, ``maxmemory`` the
-    rest. ``connections`` are the engines' at full pool size, ``chunk_bytes`` is one chunk as this
-    rank stores it, ``chunks`` how many of them fit.
+    rest. ``connections`` are the engines' at full pool size. ``chunk_bytes`` is one chunk as it
+    comes over the wire, ``stored_bytes`` what the allocator takes for it. ``chunks`` is how many
+    stay while every connection holds one more.
     """
 
     limit: int
@@ -33,6 +36,7 @@ class RankMemory:
     maxmemory: int
     connections: int
     chunk_bytes: int
+    stored_bytes: int
     chunks: int
 
 
@@ -43,7 +47,12 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
     limit)): every connection may hold a chunk that comes in and one that goes out, beside what the
     allocator and the process need. Valkey never forks here, so nothing is kept for copies.
 
-    Raises MemoryTooSmall if fewer than 16 chunks would fit, or one chunk is more than Valkey takes.
+    Valkey counts clients' buffers towards maxmemory as well, and evicts chunks for them: what is
+    left when all connections are busy decides. Where that was nothing, stores failed (tried: 2 MiB
+    chunks, 64 busy connections, maxmemory 33 MiB).
+
+    Raises MemoryTooSmall if fewer than 16 chunks would stay, or one chunk is more than Valkey
+    takes.
     """
     chunk = chunk_bytes_per_rank(spec)
     if chunk > MAX_CHUNK_BYTES:
@@ -57,13 +66,15 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
     buffers = 2 * connections * chunk
     reserve = max(_ceil_div(limit, 10), buffers, min(512 * _MIB, limit // 4))
     maxmemory = max(limit - reserve, 0)
-    chunks = maxmemory // chunk
+    stored = allocated_bytes(chunk)
+    chunks = max(maxmemory // stored - connections, 0)
     if chunks < MIN_CHUNKS:
+        least = _least_limit((MIN_CHUNKS + connections) * stored, buffers=buffers)
         raise MemoryTooSmall(
             f"spec.store.memoryPerRank: {spec.store.memory_per_rank} leaves room for {chunks} "
             f"chunks of {chunk} bytes beside the buffers of {connections} connections; a rank "
-            f"needs {MIN_CHUNKS}: set it to at least "
-            f"{memory_quantity(_least_limit(chunk, buffers))}, or lower spec.pool.maxEngines"
+            f"needs {MIN_CHUNKS}: set it to at least {memory_quantity(least)}, or lower "
+            "spec.pool.maxEngines"
         )
     return RankMemory(
         limit=limit,
@@ -71,24 +82,35 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
         maxmemory=maxmemory,
         connections=connections,
         chunk_bytes=chunk,
+        stored_bytes=stored,
         chunks=chunks,
     )
 
 
-def _least_limit(chunk: int, buffers: int) -> int:
-    """The least limit with room for 16 chunks, rounded up to a MiB.
+def allocated_bytes(size: int) -> int:
+    """What a value of ``size`` bytes takes of maxmemory with jemalloc up to 5.3.0.
+
+    It has four sizes for each doubling, and a value has a header: 10 MiB take 12 MiB, 2 MiB take
+    2.5 (measured with Valkey 8.1.1). From jemalloc 5.3.1 on large sizes are rounded to pages only
+    (measured: 10 MiB take 10 MiB), but which one an image has cannot be known here.
+    """
+    needed = size + _HEADER_BYTES
+    step = 1 << max((needed - 1).bit_length() - 3, 0)
+    return _ceil_div(needed, step) * step
+
+
+def _least_limit(data: int, *, buffers: int) -> int:
+    """The least limit that leaves ``data`` bytes of maxmemory, rounded up to a MiB.
 
     What each of the three reserves leaves grows with the limit, so each gives a least limit of its
     own and the largest of them satisfies all.
     """
-    data = MIN_CHUNKS * chunk
     least = max(
         _ceil_div(10 * data, 9),
         data + buffers,
         min(_ceil_div(4 * data, 3), data + 512 * _MIB),
     )
-    # Rounding of the reserve itself may cost a byte.
-    return _ceil_div(least + 1, _MIB) * _MIB
+    return _ceil_div(least, _MIB) * _MIB
 
 
 def _ceil_div(value: int, by: int) -> int:

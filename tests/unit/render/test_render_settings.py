@@ -1,7 +1,9 @@
 """valkey.conf: what is in it, what is live, and that real servers take it."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from socket import create_connection
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from valkey_servers import Server, running_server
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.acl import acl_file, key_prefix
 from kvtier.generation.record import Record
-from kvtier.render.memory import memory
+from kvtier.render.memory import MemoryTooSmall, memory
 from kvtier.render.valkey_conf import settings, valkey_conf
 from kvtier.store.config import differing
 
@@ -102,7 +104,51 @@ def test_a_full_rank_evicts_and_goes_on_storing(
             assert engine.set(f"{prefix}@m@{number}", chunk)
         assert engine.get(f"{prefix}@m@{count - 1}") == chunk
     with connect(server, "operator", record.operator_token) as operator:
-        assert 16 <= operator.dbsize() <= found.chunks
+        assert found.chunks <= operator.dbsize() <= found.maxmemory // found.chunk_bytes
+
+
+def test_the_smallest_rank_stores_while_every_connection_sends_a_chunk(
+    make_tier: Any, make_record: Any, tmp_path: Path
+) -> None:
+    """Buffers count towards maxmemory: too small a rank answers OOM when all engines store."""
+    changes = {
+        "model.layout": {"gqa": {"layers": 16, "kvHeads": 4, "headDim": 32}},
+        "pool.ranks": 4,
+        "pool.maxEngines": 4,
+        "store.memoryPerRank": "62Mi",
+    }
+    tier = make_tier(changes)
+    with pytest.raises(MemoryTooSmall, match="at least 62Mi"):
+        memory(make_tier({**changes, "store.memoryPerRank": "61Mi"}).spec)
+    found = memory(tier.spec)
+    record: Record = make_record(tier)
+    wanted = settings(tier.spec)
+    values = {**wanted.restart, **wanted.live}
+    for name in ("bind", "port", "aclfile"):
+        del values[name]
+    prefix, token = key_prefix(record.live.id, 0), record.live.token
+    with (
+        running_server(
+            "9.1", directory=tmp_path, acl=acl_file(record, rank=0), settings=values
+        ) as server,
+        ExitStack() as stack,
+    ):
+        engines = [
+            stack.enter_context(create_connection(("127.0.0.1", server.port), timeout=10))
+            for _ in range(found.connections)
+        ]
+        for number, engine in enumerate(engines):
+            engine.sendall(f"AUTH {token} {token}\r\n".encode())
+            assert engine.recv(100) == b"+OK\r\n"
+            key = f"{prefix}@m@{number}"
+            engine.sendall(
+                f"*3\r\n$3\r\nSET\r\n${len(key)}\r\n{key}\r\n${found.chunk_bytes}\r\n".encode()
+            )
+            # All but the last byte: every connection holds its chunk in its buffer.
+            engine.sendall(b"\x5a" * (found.chunk_bytes - 1))
+        for engine in engines:
+            engine.sendall(b"\x5a\r\n")
+            assert engine.recv(100) == b"+OK\r\n"
 
 
 def test_a_setting_is_live_where_real_servers_take_it_live() -> None:

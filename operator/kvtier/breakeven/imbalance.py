@@ -11,8 +11,8 @@ from kvtier.breakeven.checks import positive
 
 _EXACT_CHUNKS = 16
 _LARGEST_CHUNKS = 4096
-_SPREAD = 8.0  # standard deviations beyond which a Poisson count is not looked for
-_NEGLIGIBLE = 1e-9
+_SPREAD = 7.0  # standard deviations beyond which a Poisson count is not looked for
+_NEGLIGIBLE = 1e-7
 
 
 @lru_cache(maxsize=4096)
@@ -63,32 +63,42 @@ def _levin(chunks: int, ranks: int) -> float:
     reach = _SPREAD * math.sqrt(mean) + _SPREAD
     even = math.ceil(mean)
     log_poisson_total = _log_poisson(chunks, chunks)
-    sums = [0.0] * 5  # of (count - mean)^0..4 over the Poisson counts up to the bound
     expected = float(even)  # below the even share P(max > k) is 1
-    bound = max(0, math.floor(mean - reach)) - 1
+    bound = max(0, math.floor(mean - reach))
+    weight = math.exp(_log_poisson(bound, mean))
+    s0 = s1 = s2 = s3 = s4 = 0.0  # of (count - mean)^i over the Poisson counts up to the bound
     while True:
+        deviation = bound - mean
+        square = deviation * deviation * weight
+        s0 += weight
+        s1 += weight * deviation
+        s2 += square
+        s3 += square * deviation
+        s4 += square * deviation * deviation
+        if bound >= even:
+            if bound * ranks == chunks:
+                log_all = ranks * math.log(weight)
+            else:
+                moments = (s1 / s0, s2 / s0, s3 / s0, s4 / s0)
+                log_all = ranks * math.log(s0) + _log_density(moments, ranks)
+            above = 1 - min(1.0, math.exp(log_all - log_poisson_total))
+            expected += above
+            if above < _NEGLIGIBLE or bound > mean + 2 * reach:
+                return expected
         bound += 1
-        weight = math.exp(_log_poisson(bound, mean))
-        sums = [total + weight * (bound - mean) ** i for i, total in enumerate(sums)]
-        if bound < even:
-            continue
-        if bound * ranks == chunks:
-            log_all = ranks * _log_poisson(bound, mean)
-        else:
-            log_all = ranks * math.log(sums[0]) + _log_density(sums, ranks)
-        above = 1 - min(1.0, math.exp(log_all - log_poisson_total))
-        expected += above
-        if above < _NEGLIGIBLE or bound > mean + 2 * reach:
-            return expected
+        weight *= mean / bound
 
 
 def _log_poisson(value: int, mean: float) -> float:
     return value * math.log(mean) - mean - math.lgamma(value + 1)
 
 
-def _log_density(sums: list[float], ranks: int) -> float:
-    """Log probability that ``ranks`` truncated counts, given by their sums, add up to the mean."""
-    m1, m2, m3, m4 = (total / sums[0] for total in sums[1:])
+def _log_density(moments: tuple[float, float, float, float], ranks: int) -> float:
+    """Log probability that ``ranks`` truncated counts add up to ``ranks`` times the mean.
+
+    ``moments`` are a count's first four about that mean.
+    """
+    m1, m2, m3, m4 = moments
     variance = m2 - m1**2
     third = m3 - 3 * m1 * m2 + 2 * m1**3
     fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4

@@ -80,12 +80,13 @@ def _pays(lengths: Lengths, *, gain_seconds: float | None, share_won: float) -> 
 
 
 def _share(lengths: Lengths, *, gain_seconds: float | None, share_won: float) -> str:
+    none = f"none of the lengths in {lengths.source} is that long"
     if gain_seconds is None:
-        if share_won == 0:
-            return f"none of the lengths in {lengths.source} is that long"
         won = round(share_won * len(lengths.tokens))
-        return f"{won} of the {len(lengths.tokens)} lengths in {lengths.source}"
+        some = f"{won} of the {len(lengths.tokens)} lengths in {lengths.source}"
+        return some if share_won else none
+    some = f"{digits(share_won * 100)} % of {lengths.source}"
     return (
-        f"{digits(share_won * 100)} % of {lengths.source}, and fetching every hit would cost "
+        f"{some if share_won else none}, and fetching every hit would cost "
         f"{seconds(-gain_seconds)} more on average"
     )

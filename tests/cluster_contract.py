@@ -186,6 +186,34 @@ class ClusterContract:
         applied = await cluster.apply(configmap(namespace, a="1"), uid=uid(made))
         assert applied["data"] == {"a": "1", "b": "theirs"}
 
+    async def test_a_field_that_was_left_out_once_is_free_for_others(
+        self, cluster, namespace, edit: Edit
+    ):
+        made = await cluster.create(configmap(namespace, a="1", b="1"))
+        await cluster.apply(configmap(namespace, a="1"), uid=uid(made))
+        await edit(CONFIGMAP, namespace, "a", {"data": {"b": "theirs"}})
+        applied = await cluster.apply(configmap(namespace, a="2"), uid=uid(made))
+        assert applied["data"] == {"a": "2", "b": "theirs"}
+
+    async def test_what_was_made_by_post_is_not_pruned_by_apply(self, cluster, namespace):
+        made = await cluster.post(configmap(namespace, a="1", b="1"))
+        await cluster.apply(configmap(namespace, a="1", b="1"), uid=uid(made))
+        applied = await cluster.apply(configmap(namespace, a="2"), uid=uid(made))
+        assert applied["data"] == {"a": "2", "b": "1"}
+
+    async def test_patch_and_replace_leave_the_status_alone(self, cluster, namespace):
+        intent = statefulset(namespace, env={})
+        made = await cluster.create(intent)
+        status = {"replicas": 1, "observedGeneration": 1}
+        written = await cluster.apply_status({**intent, "status": status}, uid=uid(made))
+        patched = await cluster.merge_patch(
+            STATEFULSET, namespace, "r0", {"status": {"replicas": 7}, "spec": {"replicas": 2}}
+        )
+        assert (patched["status"], patched["spec"]["replicas"]) == (written["status"], 2)
+        bare = {name: value for name, value in patched.items() if name != "status"}
+        replaced = await cluster.replace({**bare, "spec": {**bare["spec"], "replicas": 3}})
+        assert (replaced["status"], replaced["spec"]["replicas"]) == (written["status"], 3)
+
     async def test_applying_what_is_there_already_changes_nothing(self, cluster, namespace):
         intent = statefulset(namespace, env={"A": "1"})
         made = await cluster.create(intent)

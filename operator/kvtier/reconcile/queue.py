@@ -214,7 +214,6 @@ class KeyedQueue(Generic[Key]):
         else:
             entry.running = False
             entry.failures = 0
-            entry.not_before = float("-inf")
             if result.requeue_after is not None:
                 self.add_after(key, result.requeue_after)
             self._done(key, started, Outcome.SUCCESS)
@@ -234,7 +233,6 @@ class KeyedQueue(Generic[Key]):
         if retry_after is None:
             entry.not_before = min(started + self._pace.interval, now + delay)
         else:
-            delay = max(delay, retry_after)
             entry.not_before = now + retry_after
         self.add(key, dirty=dirty, delay=delay)
 

@@ -2,6 +2,7 @@
 
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import yaml
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts/kvtier"
 NAMESPACE = "kvtier-system"
+# A helm built from its module, not from a release, takes the cluster for a very old one.
+CLUSTER = ("--namespace", NAMESPACE, "--kube-version", "1.37.2")
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 
@@ -30,9 +33,7 @@ class Helm:
 
     def template(self, *arguments: str, release: str = "kvtier", chart: Path = CHART) -> str:
         """The rendered manifests; a failure to render fails the test."""
-        run = self.run("template", release, str(chart), "-n", NAMESPACE, *arguments)
-        assert run.returncode == 0, run.stderr
-        return run.stdout
+        return _template(self, arguments, release=release, chart=chart)
 
     def objects(self, *arguments: str, release: str = "kvtier") -> Objects:
         """(kind, name) -> object. A RoleBinding's name is preceded by its namespace."""
@@ -48,6 +49,13 @@ class Helm:
 
     def refusal(self, *arguments: str) -> str:
         """What a person reads when values are refused; rendering them fails the test."""
-        run = self.run("template", "kvtier", str(CHART), "-n", NAMESPACE, *arguments)
+        run = self.run("template", "kvtier", str(CHART), *CLUSTER, *arguments)
         assert run.returncode != 0, "these values were accepted"
         return run.stderr
+
+
+@cache
+def _template(helm: Helm, arguments: tuple[str, ...], *, release: str, chart: Path) -> str:
+    run = helm.run("template", release, str(chart), *CLUSTER, *arguments)
+    assert run.returncode == 0, run.stderr
+    return run.stdout

@@ -27,7 +27,12 @@ def helm_binaries() -> dict[int, str]:
     return binaries
 
 
-@pytest.fixture(params=[4, 3], ids=["helm4", "helm3"])
-def helm(request: pytest.FixtureRequest, helm_binaries: dict[int, str], tmp_path: Path) -> Helm:
+@pytest.fixture(params=[4, 3], ids=["helm4", "helm3"], scope="session")
+def helm(
+    request: pytest.FixtureRequest,
+    helm_binaries: dict[int, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Helm:
     version: int = request.param
-    return Helm(version=version, binary=helm_binaries[version], home=tmp_path)
+    home = tmp_path_factory.mktemp(f"helm{version}")
+    return Helm(version=version, binary=helm_binaries[version], home=home)

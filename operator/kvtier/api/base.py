@@ -23,8 +23,9 @@ class Change(StrEnum):
     """What editing a field of an existing tier does."""
 
     LIVE = "live"
-    ROLL = "planned roll of all ranks"
-    GENERATION = "new generation (refused in this release)"
+    ROLL = "planned roll"
+    LIVE_FROM_9_1 = "live; planned roll with Valkey 8.1"
+    GENERATION = "new generation"
     REFUSED = "refused"
 
 

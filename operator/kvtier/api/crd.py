@@ -92,13 +92,18 @@ def crd_yaml() -> str:
     )
 
 
-def structural_schema(model: type[BaseModel]) -> Schema:
-    """The structural schema of ``model``."""
+def annotated_schema(model: type[BaseModel]) -> Schema:
+    """The structural schema of ``model``, with what only the documentation needs."""
     schema = model.model_json_schema(by_alias=True)
     inlined: Schema = _inline(schema, schema.get("$defs", {}), ())
     for each in PASSES:
         inlined = _walk(inlined, each)
     return inlined
+
+
+def structural_schema(model: type[BaseModel]) -> Schema:
+    """The structural schema of ``model``."""
+    return _walk(annotated_schema(model), _drop_change)
 
 
 def _root() -> Schema:
@@ -190,10 +195,14 @@ def _const_to_enum(node: Schema) -> Schema:
 def _drop_unknown_keys(node: Schema) -> Schema:
     # propertyNames has no structural form: rules check map keys. Unknown fields are pruned, and
     # refused by strict validation, without additionalProperties.
-    unwanted = {"title", "propertyNames", CHANGE_KEY}
+    unwanted = {"title", "propertyNames"}
     if node.get("additionalProperties") is False:
         unwanted.add("additionalProperties")
     return {key: value for key, value in node.items() if key not in unwanted}
+
+
+def _drop_change(node: Schema) -> Schema:
+    return {key: value for key, value in node.items() if key != CHANGE_KEY}
 
 
 def _form_to_rule(node: Schema) -> Schema:

@@ -10,9 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from kvtier.api.scalars import shown
 from kvtier.api.types import KVCacheTier
-
-_SHOWN = 60
 
 
 def lines(error: ValidationError) -> list[str]:
@@ -29,12 +28,6 @@ def path(loc: tuple[int | str, ...]) -> str:
         elif part != "[key]":
             text += f".{part}" if text else str(part)
     return text or "the document"
-
-
-def shown(value: Any) -> str:
-    """``value`` as an error shows it: one bounded line."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def _line(detail: ErrorDetails) -> str:

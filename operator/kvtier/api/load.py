@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from kvtier.api import explain, validate
+from kvtier.api.scalars import shown
 from kvtier.api.types import API_VERSION, KIND, KVCacheTier
 
 MAX_FILE_BYTES = 3 * 1024 * 1024
@@ -32,7 +33,7 @@ def parse_tier(document: Mapping[str, Any]) -> KVCacheTier:
     if not isinstance(document, Mapping):
         raise InvalidTier(f"the document is not an object; write one {KIND}")
     errors = [
-        f"{field}: {document.get(field)!r} is not {wanted}; write {field}: {wanted}"
+        f"{field}: {shown(document.get(field))} is not {wanted}; write {field}: {wanted}"
         for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
         if document.get(field, wanted) != wanted
     ]
@@ -100,21 +101,26 @@ def _parse_yaml(text: str, path: str) -> dict[str, Any]:
     return documents[0]
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 class _Loader(yaml.SafeLoader):
     """YAML without repeated keys, and without dates: a revision may look like one."""
 
 
 def _mapping_without_repeats(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
-    loader.flatten_mapping(node)
     seen: set[Hashable] = set()
     for key_node, _ in node.value:
+        if key_node.tag == _MERGE:
+            continue
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, Hashable) or key in seen:
             raise yaml.MarkedYAMLError(
-                problem=f"key {key!r} is there twice; keep one", problem_mark=key_node.start_mark
+                problem=f"key {shown(key)} is there twice; keep one",
+                problem_mark=key_node.start_mark,
             )
         seen.add(key)
-    return loader.construct_mapping(node, deep=True)
+    return loader.construct_mapping(node, deep=True)  # flattens merge keys
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_repeats)
@@ -124,10 +130,21 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def _without_nulls(value: Any) -> Any:
-    # The API server drops a null where a default can take its place.
+def _without_nulls(value: Any, done: dict[int, Any] | None = None) -> Any:
+    """``value`` without fields that are null: the API server drops those that have a default.
+
+    ``done``: by identity, so that a value that YAML aliases name many times is walked once.
+    """
+    done = {} if done is None else done
+    if id(value) in done:
+        return done[id(value)]
     if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
+        cleaned: Any = {
+            key: _without_nulls(item, done) for key, item in value.items() if item is not None
+        }
+    elif isinstance(value, list):
+        cleaned = [_without_nulls(item, done) for item in value]
+    else:
+        return value
+    done[id(value)] = cleaned
+    return cleaned

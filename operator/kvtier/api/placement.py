@@ -20,6 +20,8 @@ _LIVE = extra(Change.LIVE)
 
 
 class Domain(Model):
+    """One level of the topology."""
+
     name: DomainName = Field(
         description="Name of this topology level, used by links.",
         json_schema_extra=_LIVE,
@@ -41,6 +43,8 @@ class Domain(Model):
 
 
 class Link(Model):
+    """The network between two nodes whose nearest common domain this is."""
+
     domain: str = Field(
         min_length=1,
         max_length=63,

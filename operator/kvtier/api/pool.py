@@ -73,6 +73,8 @@ class Parallelism(Model):
 
 
 class PrefillRate(Model):
+    """The prefill rate at one prompt length."""
+
     tokens: Integer = Field(
         default=0,
         ge=0,
@@ -206,6 +208,8 @@ class Pool(Model):
 
 
 class LengthQuantile(Model):
+    """One point of a distribution of lengths."""
+
     quantile: Decimal = Field(
         description='A decimal in quotes, above 0 and at most 1, such as "0.5".',
         json_schema_extra=extra(

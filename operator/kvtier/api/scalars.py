@@ -5,6 +5,7 @@ one parser into plain numbers.
 """
 
 import re
+import reprlib
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
@@ -73,10 +74,21 @@ def parse_duration(text: str) -> float:
     )
 
 
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
+_REPR.maxlevel = 2
+
+
+def shown(value: Any) -> str:
+    """``value`` as an error shows it: one line of bounded length."""
+    text = _REPR.repr(value).replace("\n", " ")
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
 def _whole_number(value: Any) -> Any:
     # The API server takes neither "5" nor true for an integer, but 5.0 it does.
     if isinstance(value, bool | str):
-        raise ValueError(f"{value!r} is not a whole number; write a number without quotes")
+        raise ValueError(f"{shown(value)} is not a whole number; write a number without quotes")
     return value
 
 
@@ -107,11 +119,10 @@ class Form:
         whole = self.numbers and isinstance(value, int) and not isinstance(value, bool)
         text = str(value) if whole else value
         if not isinstance(text, str):
-            raise ValueError(f"{value!r} is not a string; write {self.example}")
+            raise ValueError(f"{shown(value)} is not a string; write {self.example}")
         fits = len(text) <= self.max_length
         if not fits or re.fullmatch(self.pattern[1:-1], text, flags=re.ASCII) is None:
-            shown = text if fits else f"{text[: self.max_length]}…"
-            raise ValueError(f"{shown!r} has the wrong form; write {self.example}")
+            raise ValueError(f"{shown(text)} has the wrong form; write {self.example}")
         return text
 
 

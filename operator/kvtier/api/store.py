@@ -113,6 +113,8 @@ class Toleration(Model):
 
 
 class LocalObjectReference(Model):
+    """A Secret in the tier's namespace."""
+
     name: Subdomain = Field(
         description="Name of a Secret in the tier's namespace.",
         json_schema_extra=_ROLL,
@@ -194,7 +196,7 @@ class Store(Model):
         le=64,
         description="Valkey's io-threads, the main thread included. Above 1 it needs ioThreads + 1"
         " cores.",
-        json_schema_extra=_ROLL,
+        json_schema_extra=extra(Change.LIVE_FROM_9_1),
     )
     eviction: Eviction = Field(
         default=Eviction.LRU,

@@ -44,7 +44,7 @@ def plan_children(
                     Apply(
                         intent=intent,
                         uid=found["metadata"]["uid"],
-                        field=first_difference(intent, found) or "",
+                        field=_differing_field(intent, found),
                     )
                 )
     wanted_keys = {child_key(wanted) for wanted in intents}
@@ -54,6 +54,15 @@ def plan_children(
         if key not in wanted_keys and is_owned_by(found, uid)
     )
     return ChildPlan(tuple(creates), tuple(applies), prunes, tuple(conflicts))
+
+
+def _differing_field(intent: Object, found: Object) -> str:
+    """The first field that differs; the hashes differ whenever anything does, so they come last."""
+    shown: dict[str, Any] = copy.deepcopy(dict(intent))
+    shown["metadata"].pop("annotations", None)
+    if intent["kind"] == "StatefulSet":
+        shown["spec"]["template"]["metadata"].pop("annotations", None)
+    return first_difference(shown, found) or first_difference(intent, found) or "."
 
 
 def hold_template(intent: Object, live: Object) -> Object:
@@ -71,7 +80,14 @@ def hold_template(intent: Object, live: Object) -> Object:
         return intent
     held: dict[str, Any] = copy.deepcopy(dict(intent))
     held["metadata"]["annotations"][TEMPLATE_HASH] = rendered
-    held["spec"]["template"] = live["spec"]["template"]
+    held["spec"]["template"] = copy.deepcopy(live["spec"]["template"])
+    # What others annotated (kubectl rollout restart does) must not become ours: the next full
+    # intent would prune it, and that would be another template.
+    ours = intent["spec"]["template"]["metadata"]["annotations"]
+    annotations = held["spec"]["template"]["metadata"].get("annotations", {})
+    held["spec"]["template"]["metadata"]["annotations"] = {
+        key: value for key, value in annotations.items() if key in ours
+    }
     return held
 
 
@@ -83,8 +99,9 @@ def restart_field(intents: Sequence[Object], live: Mapping[ChildKey, Object]) ->
             continue
         if restart_hash(found) == restart_hash(intent):
             continue
-        template = copy.deepcopy(intent["spec"]["template"])
-        # The hashes differ whenever anything does: they are no answer to "what changed?".
-        template["metadata"].pop("annotations", None)
-        return first_difference(template, found["spec"]["template"]) or "a setting"
+        field = _differing_field(intent, found)
+        prefix = "spec.template.spec."
+        return (
+            f"the pods' {field.removeprefix(prefix)}" if field.startswith(prefix) else "a setting"
+        )
     return None

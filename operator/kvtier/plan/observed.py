@@ -100,7 +100,8 @@ StoreAction = SetConfig | LoadAcl
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """One rank as its pod shows it. ``started_at`` is when the container started (RFC 3339)."""
+    """One rank as its pod shows it. ``started_at`` is when the container started (RFC 3339),
+    ``restart_hash`` what the pod was made from."""
 
     rank: int
     pod: str | None = None
@@ -111,6 +112,7 @@ class RankState:
     ready: bool = False
     started_at: str | None = None
     waiting: str | None = None
+    restart_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

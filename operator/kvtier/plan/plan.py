@@ -15,7 +15,8 @@ from kvtier.plan.observed import (
     StoreAction,
     child_key,
 )
-from kvtier.plan.ranks import rank_states, restarts
+from kvtier.plan.ranks import rank_states, restart_hash, restarts
+from kvtier.render.names import rank_name
 from kvtier.render.render import RenderSettings, render
 from kvtier.render.valkey_conf import settings as valkey_settings
 from kvtier.store.config import differing
@@ -36,8 +37,8 @@ def make_plan(
     ranks = rank_states(observed.tier, children=observed.children, pods=observed.pods)
     intents = render(observed.tier, observed.record, settings=settings)
     children = plan_children(intents, live=observed.children, uid=observed.tier.metadata.uid)
-    actions = _store_actions(observed, ranks)
     by_key: Mapping[ChildKey, Object] = {child_key(intent): intent for intent in intents}
+    actions = _store_actions(observed, ranks, intents=by_key)
     pods, events = restarts(observed, intents=by_key, reason=restart_reason)
     if observed.tier.spec.paused:
         return Plan(
@@ -59,12 +60,19 @@ def make_plan(
     )
 
 
-def _store_actions(observed: Observed, ranks: Sequence[RankState]) -> tuple[StoreAction, ...]:
+def _store_actions(
+    observed: Observed, ranks: Sequence[RankState], *, intents: Mapping[ChildKey, Object]
+) -> tuple[StoreAction, ...]:
     wanted = valkey_settings(observed.tier.spec).live
     actions: list[StoreAction] = []
     for state in ranks:
         facts = observed.stores.get(state.rank)
         if facts is None or facts.error is not None:
+            continue
+        intent = intents["StatefulSet", rank_name(observed.tier.metadata.name, state.rank)]
+        if state.restart_hash != restart_hash(intent):
+            # It is about to restart, and until then its memory limit is the old one: a larger
+            # maxmemory would be more than it has.
             continue
         if facts.acl_revision != acl_revision(observed.record, rank=state.rank):
             actions.append(LoadAcl(rank=state.rank))

@@ -59,6 +59,7 @@ def _state(rank: int, pod: Object | None) -> RankState:
         ready=not leaving and _is_ready(status),
         started_at=running.get("startedAt"),
         waiting=_why_waiting(status, state),
+        restart_hash=pod["metadata"].get("annotations", {}).get(RESTART_HASH),
     )
 
 

@@ -31,6 +31,7 @@ from kvtier.store.protocol import Connect
 log = logging.getLogger(__name__)
 
 CHILD_KINDS = frozenset(kind.kind for kind in LISTED_CHILDREN)
+MAX_LISTED = 3
 REREAD_DELAY = 0.2
 """Seconds until a second look after another writer was in between."""
 
@@ -152,8 +153,9 @@ class Reconciler:
             memory.record = record
         if plan.restarts:
             memory.restart_reason = None
+        repaired = tier.status.get("observedGeneration") == tier.metadata.generation
         changed = await self._write_status(memory, observed, plan, report)
-        await self._tell(tier, [*plan.events, *_done(plan, report)])
+        await self._tell(tier, [*plan.events, *_done(plan, report, repaired=repaired)])
         if changed:
             await self._tell(tier, _problems(plan, report))
         self._metrics.set_tier(
@@ -246,16 +248,27 @@ def _refused_change(tier: KVCacheTier, record: Record) -> str:
     )
 
 
-def _done(plan: Plan, report: Report) -> list[EventSpec]:
+def _done(plan: Plan, report: Report, *, repaired: bool) -> list[EventSpec]:
+    """What was written, in one event each. Without a changed spec, it was a repair."""
     events: list[EventSpec] = []
-    if any(kind == "StatefulSet" for kind, _ in report.created):
-        message = f"Created {len(report.created)} objects of the tier."
-        events.append(EventSpec(EventType.NORMAL, "Created", message))
-    for apply in plan.applies:
-        kind, name = child_key(apply.intent)
-        message = f"Applied {apply.field} of {kind} {name}."
-        events.append(EventSpec(EventType.NORMAL, "Applied", message))
+    if report.created:
+        what = _listed([f"{kind} {name}" for kind, name in report.created])
+        reason, verb = ("Repaired", "Created again") if repaired else ("Created", "Created")
+        events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
+    if plan.applies:
+        what = _listed(
+            [f"{apply.field} of {' '.join(child_key(apply.intent))}" for apply in plan.applies]
+        )
+        reason, verb = ("Repaired", "Brought back") if repaired else ("Applied", "Applied")
+        events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
     return events
+
+
+def _listed(items: list[str]) -> str:
+    """The first few, and how many more."""
+    shown = ", ".join(items[:MAX_LISTED])
+    more = len(items) - MAX_LISTED
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _problems(plan: Plan, report: Report) -> list[EventSpec]:

@@ -57,6 +57,23 @@ async def test_a_bring_up_writes_each_object_once_and_nothing_superfluous(ready:
     assert {verb for verb, _, _ in written} == {"create", "apply_status"}
 
 
+async def test_events_tell_a_creation_a_change_and_a_repair_apart(ready: Operator) -> None:
+    ready.apply(spec(eviction="LFU"))
+    await ready.settle()
+    ready.cluster.remove(SERVICE, NAMESPACE, "demo-r0")
+    await ready.settle()
+    ready.cluster.edit(STATEFULSET, NAMESPACE, "demo-r1", {"spec": {"replicas": 0}})
+    await ready.settle()
+    told = [f"{event.reason}: {event.message}" for event in ready.recorder.events]
+    assert told == [
+        "Created: Created: Secret demo-operator, Secret demo-acl, Secret "
+        f"{ready.status()['engineSecret']} and 5 more.",
+        "Applied: Applied: data.valkey.conf of ConfigMap demo-valkey.",
+        "Repaired: Created again: Service demo-r0.",
+        "Repaired: Brought back: spec.replicas of StatefulSet demo-r1.",
+    ]
+
+
 async def test_a_resync_of_a_ready_tier_writes_nothing(ready: Operator) -> None:
     before = len(ready.cluster.writes)
     await ready.resync()
@@ -216,7 +233,7 @@ async def test_a_change_that_needs_a_restart_restarts_all_ranks_at_once(ready: O
     assert deletions[1].index == deletions[0].index + 1
     event = next(e for e in ready.recorder.events if e.reason == "RestartingAllRanks")
     assert event.type == "Warning"
-    assert "memory" in event.message
+    assert "the pods' containers[valkey].resources" in event.message
     assert ready.condition("Ready")["status"] == "True"
 
 
@@ -266,6 +283,35 @@ async def test_another_rendering_of_the_same_spec_restarts_nothing(
     await ready.settle()
     assert {name: pod["metadata"]["uid"] for name, pod in ready.pods().items()} == pods
     assert len(ready.cluster.writes) == writes
+
+
+async def test_a_held_template_does_not_take_over_what_kubectl_annotated(
+    ready: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    annotation = {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}
+    template = {"metadata": {"annotations": annotation}}
+    ready.cluster.edit(STATEFULSET, NAMESPACE, "demo-r1", {"spec": {"template": template}})
+    await ready.settle()
+    pods = {name: pod["metadata"]["uid"] for name, pod in ready.pods().items()}
+    with monkeypatch.context() as another_release:
+        another_release.setattr("kvtier.render.statefulset.GRACE_SECONDS", 77)
+        ready.cluster.edit(STATEFULSET, NAMESPACE, "demo-r1", {"spec": {"replicas": 2}})
+        await ready.settle()
+    # Back to the release that rendered what runs: a full apply again.
+    ready.cluster.edit(STATEFULSET, NAMESPACE, "demo-r1", {"spec": {"replicas": 2}})
+    await ready.settle()
+    after = ready.statefulsets()["demo-r1"]["spec"]["template"]["metadata"]["annotations"]
+    assert annotation.items() <= after.items()
+    assert {name: pod["metadata"]["uid"] for name, pod in ready.pods().items()} == pods
+
+
+async def test_a_rank_that_is_about_to_restart_is_not_told_a_maxmemory_above_its_limit(
+    ready: Operator,
+) -> None:
+    servers = [ready.server("demo-r0-0"), ready.server("demo-r1-0")]
+    ready.apply(spec(memoryPerRank="512Mi"))
+    await ready.settle()
+    assert not [call for server in servers for call in server.calls if call.name == "config_set"]
 
 
 async def test_an_identity_edit_is_refused_with_the_ranks_untouched(ready: Operator) -> None:

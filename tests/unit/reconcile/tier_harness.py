@@ -171,4 +171,4 @@ def read_conf(cluster: FakeCluster) -> dict[str, str]:
     found = cluster.peek(CONFIGMAP, KEY[0], config_name(KEY[1]))
     assert found is not None
     lines = (line.split(maxsplit=1) for line in found["data"][CONFIG_KEY].splitlines())
-    return {parts[0]: parts[1] for parts in lines if len(parts) == 2 and parts[0] != "#"}
+    return {parts[0]: parts[1].strip('"') for parts in lines if len(parts) == 2 and parts[0] != "#"}

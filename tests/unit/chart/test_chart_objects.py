@@ -142,6 +142,14 @@ def test_the_controller_knows_every_flag_that_the_chart_sets(helm: Helm, values:
     assert parsed.lease_namespace == NAMESPACE
 
 
+def test_kopf_is_told_who_it_is_so_that_any_uid_works(helm: Helm) -> None:
+    """Without POD_ID kopf calls getpass.getuser(), which fails for a uid without a name."""
+    pod = helm.objects()["Deployment", "kvtier"]["spec"]["template"]["spec"]
+    assert {"POD_NAME", "POD_NAMESPACE", "POD_ID"} <= {
+        e["name"] for e in pod["containers"][0]["env"]
+    }
+
+
 def test_only_one_controller_runs_at_a_time(helm: Helm) -> None:
     spec = helm.objects()["Deployment", "kvtier"]["spec"]
     assert spec["replicas"] == 1

@@ -5,7 +5,7 @@ import json
 import shlex
 import sys
 
-from . import build, cluster, images
+from . import build, cluster
 from .errors import ClusterError
 from .settings import Instance, state_root
 
@@ -88,7 +88,7 @@ def main() -> int:
             case "status":
                 return _status(instance)
             case "images":
-                images.build_and_load(instance)
+                cluster.load_images(instance)
             case "env":
                 _env(instance)
     except ClusterError as error:

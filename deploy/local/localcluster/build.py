@@ -94,7 +94,7 @@ def build() -> None:
     check_go()
     root = cache_root() / "bin"
     root.mkdir(parents=True, exist_ok=True)
-    with open(root / ".lock", "w") as lock:
+    with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         left = missing()
         if not left:
@@ -114,7 +114,7 @@ def _build_one(*, target: Target, root: Path) -> None:
     # The caller's GOFLAGS must not change what is built.
     env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
     started = time.monotonic()
-    with open(log, "wb") as output:
+    with log.open("wb") as output:
         process = subprocess.Popen(
             [*target.command, "-o", f"{out}/", *target.packages],
             cwd=MODULES / target.module,

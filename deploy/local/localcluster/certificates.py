@@ -118,8 +118,10 @@ def _make_leaf(certificate: Certificate, *, serial: int, directory: Path) -> Non
 
 
 def _make_key(path: Path) -> None:
-    _openssl(["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", path.name],
-             directory=path.parent)
+    _openssl(
+        ["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", path.name],
+        directory=path.parent,
+    )
     path.chmod(0o600)
 
 

@@ -53,7 +53,7 @@ def remove(path: str, *, seconds: float = 10.0) -> None:
             for directory, _, _ in os.walk(top, topdown=False):
                 _kill_members(Path(directory))
                 try:
-                    os.rmdir(directory)
+                    Path(directory).rmdir()
                 except OSError:
                     continue
             if time.monotonic() > deadline:

@@ -44,7 +44,7 @@ def _check_overlay(instance: Instance) -> None:
     instance.state.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".overlay-", dir=instance.state.parent) as directory:
         for name in ("lower", "upper", "work", "merged"):
-            os.mkdir(f"{directory}/{name}")
+            Path(directory, name).mkdir()
         options = f"lowerdir={directory}/lower,upperdir={directory}/upper,workdir={directory}/work"
         mount = f'mount -t overlay -o "{options}" overlay "{directory}/merged"'
         done = subprocess.run(
@@ -58,9 +58,10 @@ def _check_overlay(instance: Instance) -> None:
 
 
 def _check_cgroups() -> None:
-    if not Path("/sys/fs/cgroup/memory").is_dir() and not Path(
-        "/sys/fs/cgroup/cgroup.controllers"
-    ).exists():
+    if (
+        not Path("/sys/fs/cgroup/memory").is_dir()
+        and not Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    ):
         raise CannotRun("no cgroups are mounted at /sys/fs/cgroup (neither version 1 nor 2)")
 
 

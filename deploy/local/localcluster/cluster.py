@@ -18,6 +18,7 @@ from . import (
     components,
     images,
     kubectl,
+    load,
     machines,
     namespaces,
     packages,
@@ -39,7 +40,7 @@ def records(instance: Instance) -> Records:
 def locked(instance: Instance) -> Iterator[None]:
     """One `up` or `down` of an instance at a time; a second one waits."""
     state_root().mkdir(parents=True, exist_ok=True)
-    with open(state_root() / f".{instance.name}.lock", "w") as file:
+    with (state_root() / f".{instance.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -120,7 +121,7 @@ def _start_everything(instance: Instance) -> None:
             connect=lambda pid, connect=connect: connect(machine=pid),  # type: ignore[misc]
         )
         _start(instance, components.containerd(instance, node))
-    images.load(instance, [images.pause_image()])
+    load.load(instance, [images.pause()])
     kubectl.wait(
         until=lambda: kubectl.answers(instance),
         what=f"the API server (log: {instance.logs}/kube-apiserver.log)",
@@ -227,6 +228,18 @@ def _write_facts(instance: Instance) -> None:
     unfinished.rename(instance.facts)
 
 
+def load_images(instance: Instance) -> None:
+    """Build the images that the cache lacks and import them where they are missing."""
+    if records(instance).get(machines.machine_record(CONTROL_PLANE)) is None:
+        raise ClusterError(f"cluster {instance.name} is down: run `cluster up` first")
+    started = time.monotonic()
+    wanted = images.all_images()
+    count = load.load(instance, wanted)
+    for image in wanted:
+        print(f"  {image.names[-1]}")
+    print(f"{count} imports into {len(NODES)} nodes, {time.monotonic() - started:.1f} s")
+
+
 def down(instance: Instance) -> None:
     """Stop the instance's own processes and remove all that it left on this machine."""
     if os.geteuid() != 0:
@@ -242,8 +255,7 @@ def _remove(instance: Instance) -> None:
     known = records(instance)
     first = [p for p in known.all() if p.name.startswith("machine-")]
     titles = [
-        machines.title(instance=instance, machine=name)
-        for name in (CONTROL_PLANE, *_node_names())
+        machines.title(instance=instance, machine=name) for name in (CONTROL_PLANE, *_node_names())
     ]
     # A machine's first process takes all others of the machine with it.
     kill(first + find_by_title(titles))

@@ -38,9 +38,7 @@ def write_configuration(instance: Instance) -> None:
     for name in ("audit-policy.yaml", "Corefile", "kube-proxy.yaml", "kube-system.yaml"):
         _render(name, to=instance.config / name, values=_values(instance))
     for node in NODES:
-        _write_kubeconfig(
-            instance, user=node.name, to=instance.config / f"{node.name}.kubeconfig"
-        )
+        _write_kubeconfig(instance, user=node.name, to=instance.config / f"{node.name}.kubeconfig")
         values = _values(instance) | {
             "node": node.name,
             "address": str(instance.node_address(node)),

@@ -1,8 +1,8 @@
 """The machines of an instance, and the network between them and the host.
 
-    host ── kvt-NAME ── br0 (in the control plane) ─┬─ eth0 of node-1 ── its pods
-                                                    ├─ eth0 of node-2 ── its pods
-                                                    └─ eth0 of node-3 ── its pods
+host ── kvt-NAME ── br0 (in the control plane) ─┬─ eth0 of node-1 ── its pods
+                                                ├─ eth0 of node-2 ── its pods
+                                                └─ eth0 of node-3 ── its pods
 """
 
 import subprocess

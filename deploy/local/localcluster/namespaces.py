@@ -56,9 +56,9 @@ def _detach(*, enter: Callable[[], None], run: Callable[[], None], log: Path) ->
             second = os.fork()
             if second == 0:
                 os.setsid()
-                with open(os.devnull, "rb") as nothing:
+                with Path(os.devnull).open("rb") as nothing:
                     os.dup2(nothing.fileno(), 0)
-                with open(log, "ab") as out:
+                with log.open("ab") as out:
                     os.dup2(out.fileno(), 1)
                     os.dup2(out.fileno(), 2)
                 run()
@@ -89,8 +89,7 @@ def create_machine(*, setup: str, init: Path, title: str, hostname: str, log: Pa
 
     def run() -> None:
         os.chdir("/")
-        with open("/proc/sys/kernel/hostname", "w") as name:
-            name.write(hostname)
+        Path("/proc/sys/kernel/hostname").write_text(hostname)
         done = subprocess.run(["sh", "-euc", setup], capture_output=True, text=True, check=False)
         if done.returncode:
             raise OSError(f"{hostname}: {' '.join(done.stderr.split())}")

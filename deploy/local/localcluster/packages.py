@@ -43,7 +43,9 @@ def missing() -> list[str]:
 def check() -> None:
     """Refuse a machine without Debian's package tools."""
     if not shutil.which("dpkg-query") or not shutil.which("apt-get"):
-        raise CannotRun("Debian's apt-get is needed (tried on Debian 12), and this machine has none")
+        raise CannotRun(
+            "Debian's apt-get is needed (tried on Debian 12), and this machine has none"
+        )
 
 
 def install() -> None:

@@ -104,6 +104,6 @@ def kill(processes: list[Process], *, seconds: float = 10.0) -> None:
     while left := [process for process in processes if process.alive]:
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"{left[0].name} (pid {left[0].pid}) does not die; look at /proc/{left[0].pid}/stack"
+                f"{left[0].name} (pid {left[0].pid}) does not die: see /proc/{left[0].pid}/stack"
             )
         time.sleep(0.02)

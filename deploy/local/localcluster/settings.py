@@ -40,7 +40,7 @@ def cache_root() -> Path:
     """Where binaries and images are kept between runs, shared by all instances."""
     base = os.environ.get("KVTIER_CACHE")
     if not base:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         base = f"{home}/kvtier"
     return Path(base).absolute() / "local"
 

@@ -10,7 +10,7 @@ IMAGE ?=
 # Another local cluster has the addresses of offset 0: make demo OFFSET=2
 OFFSET ?=
 
-.PHONY: help demo demo-down test unit apiserver cluster lint bench campaign crd lock clean
+.PHONY: help demo demo-down test unit apiserver cluster lint bench crd lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -27,6 +27,7 @@ test: $(VENV)/.installed lint ## Lint, types, and all three layers of tests
 	$(BIN)/pytest tests/unit tests/apiserver tests/cluster
 
 unit: $(VENV)/.installed ## Pure tests and fakes: seconds
+	$(CLUSTER) build
 	$(BIN)/pytest tests/unit
 
 apiserver: $(VENV)/.installed ## Against a real kube-apiserver and etcd
@@ -48,6 +49,7 @@ bench: $(VENV)/.installed ## Ratios against floors, in one run
 
 crd: $(VENV)/.installed ## Write the CRD and the field table again from the models
 	$(BIN)/kvtier crd > crds/kvtier.dev_kvcachetiers.yaml
+	cp crds/kvtier.dev_kvcachetiers.yaml charts/kvtier/files/
 
 lock: ## Write deploy/locks again from pyproject.toml (needs uv)
 	uv pip compile --python-version 3.11 --universal --generate-hashes --no-emit-index-url \

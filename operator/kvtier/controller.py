@@ -114,6 +114,8 @@ async def watch(
     await kopf.operator(
         registry=registry(watcher),
         settings=settings(),
+        # No peering is used. Without a name kopf asks for the user's, which a uid need not have.
+        identity="kvtier",  # type: ignore[arg-type]  # its type is private to kopf
         standalone=True,
         clusterwide=not namespaces,
         namespaces=list(namespaces),

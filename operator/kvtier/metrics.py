@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 
 from kvtier import __version__
 
@@ -17,6 +23,8 @@ class Metrics:
     """The metrics of one controller process, in a registry of their own."""
 
     def __init__(self) -> None:
+        # A series beside every counter that says when it was made, and nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._duration = Histogram(
             "kvtier_reconcile_duration_seconds",

@@ -157,13 +157,36 @@ async def test_a_request_that_hangs_does_not_hide_the_loss(cluster, clock):
         assert lease.lost.is_set()
 
 
-async def test_a_short_outage_is_ridden_out(cluster, clock):
+async def test_a_short_outage_is_ridden_out_and_the_pace_is_as_before(cluster, clock):
     lease = elector(cluster, clock)
     async with running(lease):
         await clock.advance(0)
         cluster.fail(unavailable(), times=4)
+        await clock.advance(20)
+        before = len(cluster.requests)
         await clock.advance(60)
         assert lease.holds()
+        assert len(cluster.requests) - before == 12
+
+
+async def test_a_slow_renewal_counts_from_when_it_was_sent(cluster, clock):
+    lease = elector(cluster, clock)
+    async with running(lease):
+        await clock.advance(0)
+        replace = cluster.replace
+
+        async def slow(obj):
+            cluster.replace = replace
+            answer = await replace(obj)
+            await clock.wait(asyncio.Event(), 3)
+            cluster.fail(unavailable(), times=1000)
+            return answer
+
+        cluster.replace = slow
+        await clock.advance(14.9)
+        assert lease.holds()
+        await clock.advance(0.2)
+        assert not lease.holds(), "sent at 5 s, answered at 8 s: good until 15 s"
 
 
 async def test_a_renewal_whose_answer_was_lost_does_not_lose_the_lease(cluster, clock):

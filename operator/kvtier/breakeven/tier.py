@@ -122,7 +122,7 @@ def assess(spec: KVCacheTierSpec, *, compression: float = 1.0) -> Assessment:
     )
     lengths = judged_lengths(spec)
     shown = shown_lengths(spec)
-    minimum_hit = tier.minimum_hit(break_even, lengths=[*shown, *lengths.tokens])
+    minimum_hit = tier.minimum_hit([*shown, *lengths.tokens])
     gains = [tier.gain(tokens) for tokens in lengths.tokens]
     known = [gain for gain in gains if gain is not None]
     averaged = lengths.weighted and bool(known)
@@ -243,11 +243,9 @@ class _Tier:
         fetch = self.fetch(tokens)
         return None if fetch is None else self.recompute(tokens) - fetch
 
-    def minimum_hit(self, break_even: float, *, lengths: list[int]) -> float | None:
+    def minimum_hit(self, lengths: list[int]) -> float | None:
         if self.link is None or self.t0 is None:
             return None
-        if self.link.bytes_per_second <= break_even:
-            return math.inf
         return first_win(
             lambda tokens: (self.gain(tokens) or 0) > 0, points=self.rates, lengths=lengths
         )

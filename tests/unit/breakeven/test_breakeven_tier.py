@@ -121,6 +121,7 @@ def test_a_link_of_exactly_break_even_never_pays(make_spec: MakeSpec) -> None:
     found = assess(make_spec(T0 | {"placement.links": exact}))
     assert found.ratio == 1
     assert (found.verdict, found.minimum_hit) == (Verdict.NEVER_PAYS, math.inf)
+    assert assess(make_spec({"placement.links": exact})).verdict is Verdict.NEVER_PAYS
 
 
 def test_a_tier_that_wins_at_every_standard_length_pays(make_spec: MakeSpec) -> None:

@@ -1,6 +1,7 @@
 """The table of manifests: tests/apiserver/manifests.yaml."""
 
 import copy
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,9 @@ def _manifest(row: dict[str, Any], base: dict[str, Any]) -> Manifest:
     update = merge_patch(first, row["update"]) if "update" in row else None
     return Manifest(
         name=row["name"],
-        text=row.get("text") or yaml.safe_dump(first),
-        update=yaml.safe_dump(update) if update else None,
+        # As JSON, so that kubectl and this table agree on what is text and what is a number.
+        text=row.get("text") or json.dumps(first),
+        update=json.dumps(update) if update else None,
         kubectl=row.get("kubectl"),
         kvtier=tuple(row.get("kvtier", ())),
     )

@@ -12,6 +12,7 @@ from apiserver_process import Answer, ApiServer
 from kvtier.api.load import InvalidTier, load_file, parse_tier
 from kvtier.breakeven.tier import assess
 from kvtier.generation.record import new_record
+from kvtier.render.names import RANK_LABEL
 from kvtier.render.render import RenderSettings, render
 
 TABLE = manifests()
@@ -108,7 +109,11 @@ def test_no_accepted_manifest_makes_the_reconciler_raise(
     tier = parse_tier(json.loads(dry_run(manifest).out))
     assess(tier.spec).status()
     record = new_record(tier.spec, operator_token="a" * 32, engine_token="b" * 32)
-    children = render(tier, record, settings=RenderSettings())
+    children = [
+        child
+        for child in render(tier, record, settings=RenderSettings())
+        if rank_of(child) in (None, 0, tier.spec.pool.ranks - 1)
+    ]
     taken = apiserver.kubectl(
         "create",
         "--dry-run=server",
@@ -117,6 +122,12 @@ def test_no_accepted_manifest_makes_the_reconciler_raise(
         stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": children}),
     )
     assert taken.code == 0, taken.message
+
+
+def rank_of(child: dict[str, Any]) -> int | None:
+    """The rank that a child belongs to; those between the first and the last differ in no rule."""
+    rank = child["metadata"]["labels"].get(RANK_LABEL)
+    return None if rank is None else int(rank)
 
 
 def refusal(parse: Callable[[], object]) -> tuple[str, ...]:

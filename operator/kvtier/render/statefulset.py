@@ -27,6 +27,8 @@ GRACE_SECONDS = 5
 """With nothing to save Valkey exits within a tenth of a second of SIGTERM; waiting for it longer
 only keeps a hung one in the way of its successor."""
 NODE_LOSS_SECONDS = 30
+STARTUP_SECONDS = 600
+"""A server that has not answered once by then is started again. It holds nothing yet."""
 CONFIG_DIRECTORY = "/etc/valkey"
 ACL_DIRECTORY = "/etc/valkey/acl"
 
@@ -131,7 +133,10 @@ def _container(store: Store, *, image: str) -> dict[str, Any]:
         "command": ["valkey-server", f"{CONFIG_DIRECTORY}/{CONFIG_KEY}"],
         "ports": [{"name": "valkey", "containerPort": PORT, "protocol": "TCP"}],
         "resources": {"requests": resources, "limits": dict(resources)},
-        "readinessProbe": _readiness_probe(),
+        # Every probe starts a process on the node. The first seconds are asked about often, so that
+        # a tier is Ready soon; the months that follow are not.
+        "startupProbe": _ping(every=1, misses=STARTUP_SECONDS),
+        "readinessProbe": _ping(every=5, misses=2),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -144,8 +149,8 @@ def _container(store: Store, *, image: str) -> dict[str, Any]:
     }
 
 
-def _readiness_probe() -> dict[str, Any]:
-    """Ready within a second of starting, unready only after 5 misses in a row.
+def _ping(*, every: int, misses: int) -> dict[str, Any]:
+    """Ask for a PONG ``every`` so many seconds; so many ``misses`` in a row count.
 
     A rank whose process ends is unready at once without any probe, so what misses detect is a hung
     server. A busy one answers PING within tens of milliseconds even between values of 10 MB;
@@ -169,9 +174,9 @@ def _readiness_probe() -> dict[str, Any]:
                 "ping",
             ]
         },
-        "periodSeconds": 1,
+        "periodSeconds": every,
         "timeoutSeconds": 2,
-        "failureThreshold": 5,
+        "failureThreshold": misses,
     }
 
 

@@ -136,12 +136,20 @@ def test_no_shell_is_needed(make_tier: Any) -> None:
         "containers"
     ]
     assert container["command"] == ["valkey-server", "/etc/valkey/valkey.conf"]
-    probe = container["readinessProbe"]["exec"]["command"]
-    assert probe == [
-        *("valkey-cli", "-p", "6379", "-e", "--no-auth-warning"),
-        *("--user", "health", "--pass", "x", "ping"),
+    for probe in ("startupProbe", "readinessProbe"):
+        assert container[probe]["exec"]["command"] == [
+            *("valkey-cli", "-p", "6379", "-e", "--no-auth-warning"),
+            *("--user", "health", "--pass", "x", "ping"),
+        ]
+
+
+def test_no_probe_can_kill_a_server_that_holds_a_cache(make_tier: Any) -> None:
+    (container,) = statefulset(make_tier(), 0, image=IMAGE)["spec"]["template"]["spec"][
+        "containers"
     ]
-    assert not container.keys() & {"livenessProbe", "startupProbe", "lifecycle"}
+    assert not container.keys() & {"livenessProbe", "lifecycle"}
+    startup = container["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] == 600
 
 
 def test_memory_and_cpu_are_requested_as_they_are_limited(make_tier: Any) -> None:

@@ -24,6 +24,11 @@ def output(text: str) -> None:
     print(textwrap.indent(text.rstrip("\n"), "  "), flush=True)
 
 
+def quote(text: str) -> None:
+    """A sentence that the product says."""
+    output(textwrap.fill(text, WIDTH - 2))
+
+
 def step(seconds: float, text: str) -> None:
     """One line of progress."""
     print(f"  {seconds:5.1f} s  {text}", flush=True)

@@ -1,6 +1,7 @@
 """The demo: a cluster, kvtier, a tier, and engines that use it. Run it by ``make demo``."""
 
 import argparse
+import hashlib
 import json
 import sys
 import time
@@ -15,12 +16,15 @@ from target import CHECKOUT, DemoError, Target, existing, local
 
 from kvtier.api.load import InvalidTier, load_file
 from kvtier.api.types import KVCacheTier
+from kvtier.generation.identity import generation_id
+from kvtier.render.names import engine_secret_name
 
 TIER_FILE = "deploy/samples/laptop.yaml"
 POOL_FILE = "deploy/samples/prefill-pool.yaml"
 STANDIN_FILE = "deploy/demo/standin.py"
 STANDIN = "kvtier-standin"
 GPU = "nvidia.com/gpu"
+SECRET_SECONDS = 60.0
 READY_SECONDS = 300.0
 POLL_SECONDS = 0.5
 
@@ -103,9 +107,24 @@ def _apply(target: Target, tier: KVCacheTier) -> None:
     )
     command(target.typed(f"apply -f {TIER_FILE}"))
     output(target.kubectl("apply", "-f", TIER_FILE))
-    command(target.typed(f"apply -f {POOL_FILE}"))
+    command(target.typed(f"apply -f {POOL_FILE}") + f"    # with {STANDIN_FILE} in a ConfigMap")
     output(target.kubectl("apply", "-f", "-", stdin=json.dumps(_standin_program())))
-    output(target.kubectl("apply", "-f", "-", stdin=json.dumps(_pool(target))))
+    pool_document = _pool(target, secret_uid=_engine_secret(target, tier))
+    output(target.kubectl("apply", "-f", "-", stdin=json.dumps(pool_document)))
+
+
+def _engine_secret(target: Target, tier: KVCacheTier) -> str:
+    """UID of the Secret that the pool mounts, once the tier has published it."""
+    name = engine_secret_name(tier.metadata.name, generation_id(tier.spec))
+    deadline = time.monotonic() + SECRET_SECONDS
+    while (secret := target.get("secret", name)) is None:
+        if time.monotonic() > deadline:
+            raise DemoError(
+                f"Secret {name} does not appear; see "
+                f"{target.typed(f'describe kvt/{tier.metadata.name}')}"
+            )
+        time.sleep(POLL_SECONDS)
+    return str(secret["metadata"]["uid"])
 
 
 def _standin_program() -> dict[str, Any]:
@@ -117,10 +136,17 @@ def _standin_program() -> dict[str, Any]:
     }
 
 
-def _pool(target: Target) -> dict[str, Any]:
-    """The sample, with this cluster's image, and without GPUs where no node has any."""
+def _pool(target: Target, *, secret_uid: str) -> dict[str, Any]:
+    """The sample, with this cluster's image, and without GPUs where no node has any.
+
+    Engines read the Secret when they start: a tier that was made again has new tokens, and its
+    engines must start again.
+    """
     pool: dict[str, Any] = yaml.safe_load((CHECKOUT / POOL_FILE).read_text())
-    container = pool["spec"]["template"]["spec"]["containers"][0]
+    template = pool["spec"]["template"]
+    program = hashlib.sha256((CHECKOUT / STANDIN_FILE).read_bytes()).hexdigest()
+    template["metadata"]["annotations"] = {"engine-secret": secret_uid, "program": program}
+    container = template["spec"]["containers"][0]
     container["image"] = target.image
     nodes = target.get("nodes")["items"]
     if not any(int(node["status"]["allocatable"].get(GPU, "0")) for node in nodes):
@@ -164,12 +190,13 @@ def _progress(target: Target, tier: KVCacheTier) -> Progress:
     settled = status.get("observedGeneration") == deployment.get("metadata", {}).get("generation")
     replicas = deployment.get("spec", {}).get("replicas", 0)
     checked = status.get("readyReplicas", 0)
-    done = settled and status.get("updatedReplicas") == replicas == checked
+    started = settled and status.get("updatedReplicas") == replicas == status.get("replicas")
+    pool = f"{checked} of {replicas} have checked every rank" if started else "starting"
     return Progress(
         tier=f"tier: {ready['message']}",
         tier_ready=current and ready["status"] == "True",
-        pool=f"engines: {checked} of {replicas} have checked every rank",
-        pool_ready=done and status.get("replicas") == replicas,
+        pool=f"engines: {pool}",
+        pool_ready=started and checked == replicas,
     )
 
 
@@ -201,10 +228,15 @@ def _show(target: Target, tier: KVCacheTier) -> None:
 def _show_engines(target: Target) -> None:
     pods = target.get("pods", "-l", "app=prefill")["items"]
     for pod in pods:
+        if "deletionTimestamp" in pod["metadata"]:
+            continue
         name = pod["metadata"]["name"]
         first = target.kubectl("logs", name, "--limit-bytes=20000").splitlines()
         command(target.typed(f"logs {name}"))
         output("\n".join(line for line in first if line.startswith("rank ")))
+        newest = target.kubectl("logs", name, "--tail=1")
+        if newest.startswith("look-up"):
+            output(newest)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@ import json
 import shlex
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from console import WIDTH, command, output, say, table
+from console import command, quote, say, table
 from target import CHECKOUT, LOCAL_CLUSTER, LOCAL_NAME, DemoError, Target
 
 from kvtier.api.types import KVCacheTier
-from kvtier.breakeven.words import gigabits, seconds, size
+from kvtier.breakeven.words import seconds, size
 
 SHOWN_LENGTHS = (1024, 4096, 16384, 65536)
 
@@ -51,12 +50,13 @@ def plan(file: str) -> dict[str, Any]:
 def pays(tier: KVCacheTier, status: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
     """The break-even lines of a tier's status, and what the same figures say offline."""
     figures = status["breakEven"]
+    break_even = f"{figures['bytesPerSecond'] * 8 / 1e9:.2g} Gb/s"
     say(
         f"In the cluster the verdict is {status['verdict']}: nothing has been measured yet, and "
         "kvtier calls no tier good by what its file claims. By the figures that the file declares "
         f"it is {planned['verdict']}:"
     )
-    output(f"{planned['message']}")
+    quote(planned["message"])
     print()
     rows = [
         ["KV of one token", f"{size(figures['bytesPerToken'])} stored and moved"],
@@ -64,7 +64,7 @@ def pays(tier: KVCacheTier, status: Mapping[str, Any], planned: Mapping[str, Any
             "KV of one chunk",
             f"{size(figures['chunkBytes'])} ({tier.spec.pool.chunk_tokens} tokens)",
         ],
-        ["break-even", f"{gigabits(figures['bytesPerSecond'])}: up to it no hit is worth fetching"],
+        ["break-even", f"about {break_even}: up to it no hit is worth fetching"],
     ]
     if "minimumHitTokens" in figures:
         rows.append(["minimum hit", f"{figures['minimumHitTokens']:,} tokens"])
@@ -90,20 +90,19 @@ def next_steps(target: Target, tier: KVCacheTier) -> None:
     if target.context is None:
         cluster = LOCAL_CLUSTER.relative_to(CHECKOUT)
         say("The cluster goes on running. Give your shell its kubectl:")
-        command(f'eval "$({cluster} env --name {LOCAL_NAME})"')
+        command(f'eval "$({cluster} env --name {LOCAL_NAME})"; PATH=${{KUBECTL%/*}}:$PATH')
         print()
     for step in yaml.safe_load((Path(__file__).parent / "next.yaml").read_text()):
         say(step["do"])
         for arguments in step["kubectl"]:
             command(target.typed(arguments.format(tier=tier.metadata.name)))
-        output(textwrap.fill(step["see"].format(ranks=tier.spec.pool.ranks), WIDTH - 2))
+        quote(step["see"].format(ranks=tier.spec.pool.ranks))
         print()
     say("make demo again brings everything back to the samples.")
     if target.context is None:
         say("make demo-down stops the cluster and removes all that it left on this machine.")
         return
-    say("To remove everything from your cluster (the last line takes all tiers of all users):")
-    helm = f"helm --kube-context {shlex.quote(target.context)}"
-    command(target.typed(f"delete namespace {target.namespace}"))
-    command(f"{helm} uninstall kvtier --namespace kvtier-system")
-    command(target.typed("delete crd kvcachetiers.kvtier.dev"))
+    say("To remove the demo from your cluster (the CRD stays: docs/install.md):")
+    context = shlex.quote(target.context)
+    command(f"kubectl --context {context} delete namespace {target.namespace}")
+    command(f"helm --kube-context {context} uninstall kvtier --namespace kvtier-system")

@@ -152,44 +152,49 @@ class Standin:
 
     def run(self) -> None:
         """Never returns. Raises Wrong."""
-        while not self.verified:
-            self._first_round()
-        number = 1
-        while True:
-            time.sleep(self._engine.interval)
-            number += 1
-            self._next_round(number)
-
-    def _first_round(self) -> None:
         for rank in self._ranks:
-            done = rank.look_up(self._engine, self._hashes)
-            if done.problem:
-                print(f"waiting for rank {rank.number} ({rank.address}): {done.problem}")
-                time.sleep(1)
-                return
-            others = [other for other in self._ranks if other is not rank]
-            for other in others:
-                rank.check_refuses(other, self._engine.model)
-            print(
-                f"rank {rank.number} at {rank.address}: {done.verified} chunks of "
-                f"{size(self._engine.chunk_bytes)}, {done.stored} stored and {done.hit} already "
-                f"there; every byte read back is right (sha256 {done.digest[:12]})"
-                + ("; other ranks' keys are refused" if others else "")
-            )
+            self._verify(rank)
         self.verified = True
+        number = 0
+        while True:
+            number += 1
+            self._look_up(number)
+            time.sleep(self._engine.interval)
 
-    def _next_round(self, number: int) -> None:
+    def _verify(self, rank: Rank) -> None:
+        """Wait until a rank answers, then check everything about it."""
+        said = ""
+        while (done := rank.look_up(self._engine, self._hashes)).problem:
+            if done.problem != said:
+                said = done.problem
+                print(f"waiting for rank {rank.number} at {rank.address}: {said}")
+            time.sleep(1)
+        for other in self._ranks:
+            if other is not rank:
+                rank.check_refuses(other, self._engine.model)
+        print(
+            f"rank {rank.number} at {rank.address}: {done.verified} chunks of "
+            f"{size(self._engine.chunk_bytes)} ({done.stored} stored, "
+            f"{done.verified - done.stored} found), every byte right, sha256 {done.digest[:12]}; "
+            "other ranks' keys refused"
+        )
+
+    def _look_up(self, number: int) -> None:
         rounds = [(rank, rank.look_up(self._engine, self._hashes)) for rank in self._ranks]
         # An engine can use a chunk only if it has all ranks' parts of it and of those before.
         hit = min(done.hit for _, done in rounds) * self._chunk_tokens
         total = len(self._hashes) * self._chunk_tokens
         read = sum(done.verified for _, done in rounds) * self._engine.chunk_bytes
-        line = f"round {number}: hit {hit} of {total} tokens; {size(read)} read, every byte right"
+        line = f"look-up {number}: hit {hit} of {total} tokens"
+        if read:
+            line += f"; {size(read)} read, every byte right"
         for rank, done in rounds:
-            if done.problem:
-                line += f"; rank {rank.number} lost: {done.problem}"
-            elif done.stored:
-                line += f"; rank {rank.number} missed {done.stored} chunks, stored them again"
+            if done.stored:
+                line += f"; rank {rank.number} lacked {done.stored} chunks, stored again"
+        lost = [(rank.number, done.problem) for rank, done in rounds if done.problem]
+        if lost:
+            numbers = ", ".join(str(number) for number, _ in lost)
+            line += f"; no answer from rank {numbers} ({lost[0][1]})"
         print(line)
 
 

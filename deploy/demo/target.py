@@ -1,5 +1,6 @@
 """Where the demo runs: a cluster, with kubectl and helm for it."""
 
+import hashlib
 import json
 import os
 import re
@@ -11,10 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import kvtier
+
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LOCAL_CLUSTER = CHECKOUT / "deploy/local/cluster"
 LOCAL_NAME = "demo"
 LOCAL_NAMESPACE = "default"
+LOCAL_IMAGE = f"docker.io/kvtier/kvtier:{kvtier.__version__}"
 FOREIGN_NAMESPACE = "kvtier-demo"
 _IMAGE = re.compile(
     r"(?P<repository>[^@]+?)(:(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]*))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
@@ -60,7 +64,12 @@ class Target:
         return f"kubectl{where} {arguments}"
 
     def image_values(self) -> dict[str, str]:
-        """The chart's values for ``image``."""
+        """The chart's values for ``image``.
+
+        The local image has one name, whatever is in it: an annotation restarts the controller.
+        """
+        if self.context is None:
+            return {"podAnnotations.source": _source()}
         match = _IMAGE.fullmatch(self.image)
         if match is None:
             raise DemoError(f"IMAGE={self.image}: write it as repository:tag")
@@ -86,6 +95,15 @@ class Target:
         return done.stdout
 
 
+def _source() -> str:
+    """What the local image is made of."""
+    digest = hashlib.sha256()
+    for file in sorted((CHECKOUT / "operator").rglob("*")):
+        if file.is_file() and file.suffix != ".pyc":
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def local(offset: int | None) -> Target:
     """The local cluster, started if it does not run; it tells its progress itself."""
     name = ["--name", LOCAL_NAME]
@@ -105,7 +123,7 @@ def local(offset: int | None) -> Target:
     return Target(
         kubectl_path=environment["KUBECTL"],
         helm_path=environment["HELM"],
-        image=environment["KVTIER_IMAGE"],
+        image=LOCAL_IMAGE,
         namespace=LOCAL_NAMESPACE,
         environment={"KUBECONFIG": environment["KUBECONFIG"]},
     )

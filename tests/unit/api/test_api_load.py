@@ -57,12 +57,21 @@ def test_a_long_value_does_not_flood_the_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["spec.model.kv_cache_dtype", "spec.pool.prefill_rate", "spec.store.memory_per_rank"],
+    ("path", "name", "value"),
+    [
+        ("spec.model.kvCacheDtype", "kv_cache_dtype", "bfloat16"),
+        ("spec.pool.prefillRate", "prefill_rate", [{"tokensPerSecond": 1}]),
+        ("spec.store.memoryPerRank", "memory_per_rank", "64Gi"),
+    ],
 )
-def test_field_names_of_the_code_are_no_field_names_of_the_api(path: str) -> None:
-    [line] = errors_of(changed(path, "x"))
-    assert "unknown field; did you mean" in line
+def test_field_names_of_the_code_are_no_field_names_of_the_api(
+    path: str, name: str, value: Any
+) -> None:
+    document = changed(path, None)
+    document["spec"][path.split(".")[1]][name] = value
+    missing, unknown = errors_of(document)
+    assert missing.startswith(f"{path}: missing; add it")
+    assert f"{name}: unknown field; did you mean {path.split('.')[-1]}?" in unknown
 
 
 def test_what_the_api_server_adds_is_no_problem() -> None:

@@ -1,0 +1,53 @@
+"""The controller's process and its rights."""
+
+from livecluster.api import condition
+from livecluster.audit import described
+from livecluster.fixtures import NewTier
+from livecluster.installation import NAMESPACE, Installation
+from livecluster.waiting import eventually
+
+
+def test_a_restarted_controller_writes_to_no_child_and_the_tier_stays_ready(
+    new_tier: NewTier, kvtier: Installation
+) -> None:
+    tier = new_tier("chat")
+    tier.apply()
+    tier.wait_ready()
+    since = condition(tier.body(), "Ready")["lastTransitionTime"]
+    before, begin = tier.children(), kvtier.cluster.audit.mark()
+    old = kvtier.pod()["metadata"]["uid"]
+    pods = ("pods", "-l", "app.kubernetes.io/component=controller")
+    kvtier.cluster.kubectl("delete", *pods, "-n", NAMESPACE)
+    eventually(lambda: kvtier.pod()["metadata"]["uid"] != old, seconds=60, what="another pod")
+    # It has looked at the tier once it answers for an edit.
+    tier.patch({"pool": {"prefillRate": [{"tokensPerSecond": 10000}]}})
+    tier.wait("PlacementAccepted", "Unknown")
+    made = kvtier.requests(begin)
+    beside = described(
+        made,
+        keep=lambda each: (
+            each.is_write
+            and each.namespace == tier.namespace
+            and each.resource not in ("kvcachetiers/status", "events")
+        ),
+    )
+    assert beside == ""
+    versions = {key: obj["metadata"]["resourceVersion"] for key, obj in before.items()}
+    after = {key: obj["metadata"]["resourceVersion"] for key, obj in tier.children().items()}
+    assert after == versions
+    assert condition(tier.body(), "Ready")["lastTransitionTime"] == since
+    assert tier.condition("Ready")["status"] == "True"
+
+
+def test_the_charts_roles_were_enough_for_the_whole_session(
+    new_tier: NewTier, kvtier: Installation
+) -> None:
+    """Runs last. A namespace that is being deleted answers 403 too: only what the roles forbid
+    counts, and not while `helm uninstall` takes them away."""
+    tier = new_tier("chat")
+    tier.apply()
+    tier.wait_ready()
+    requests = kvtier.requests_while_installed()
+    assert any(request.is_write and request.code == 201 for request in requests)
+    denied = [request for request in requests if request.denied]
+    assert denied == [], described(denied, keep=lambda _: True)

@@ -1,0 +1,116 @@
+"""Reading the API server in raw JSON, cheap enough to poll on a small machine.
+
+Whatever a person would do goes through kubectl; this only looks.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+
+Object = dict[str, Any]
+
+_PREFIXES = {
+    "kvcachetiers": "/apis/kvtier.dev/v1alpha1",
+    "statefulsets": "/apis/apps/v1",
+    "deployments": "/apis/apps/v1",
+    "controllerrevisions": "/apis/apps/v1",
+    "endpointslices": "/apis/discovery.k8s.io/v1",
+    "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
+}
+
+
+class Api:
+    """The cluster's administrator, by the certificates of a kubeconfig."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        self._server = cluster["server"]
+        self._pool = urllib3.PoolManager(
+            maxsize=8,
+            ca_certs=cluster["certificate-authority"],
+            cert_file=user["client-certificate"],
+            key_file=user["client-key"],
+            timeout=urllib3.Timeout(connect=5, read=30),
+        )
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    def get(self, plural: str, namespace: str, name: str) -> Object | None:
+        """One object, None if there is none."""
+        reply = self._pool.request("GET", self._url(plural, namespace, name))
+        if reply.status == 404:
+            return None
+        return self._body(reply)
+
+    def list(self, plural: str, namespace: str = "", *, selector: str = "") -> list[Object]:
+        """Objects of one kind; of all namespaces if none is named."""
+        url = self._url(plural, namespace)
+        reply = self._pool.request("GET", url, fields={"labelSelector": selector})
+        items: list[Object] = self._body(reply)["items"]
+        return items
+
+    def watch(
+        self,
+        plural: str,
+        namespace: str,
+        *,
+        seen: Callable[[Object], None],
+        stop: threading.Event,
+    ) -> threading.Thread:
+        """Call ``seen`` with each object of the namespace that comes or changes, until ``stop``.
+
+        The thread that does it is returned; it ends within a second of ``stop``.
+        """
+        start = self._body(self._pool.request("GET", self._url(plural, namespace)))
+        version = start["metadata"]["resourceVersion"]
+
+        def run() -> None:
+            reply = self._pool.request(
+                "GET",
+                self._url(plural, namespace),
+                fields={"watch": "1", "resourceVersion": version, "timeoutSeconds": "300"},
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=5, read=1),
+            )
+            pending = b""
+            while not stop.is_set():
+                try:
+                    chunk = reply.read1()
+                except urllib3.exceptions.ReadTimeoutError:
+                    continue
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    seen(json.loads(line)["object"])
+            reply.close()
+
+        thread = threading.Thread(target=run, name=f"watch-{plural}", daemon=True)
+        thread.start()
+        return thread
+
+    def _url(self, plural: str, namespace: str = "", name: str = "") -> str:
+        within = f"/namespaces/{namespace}" if namespace else ""
+        below = f"/{name}" if name else ""
+        return f"{self._server}{_PREFIXES.get(plural, '/api/v1')}{within}/{plural}{below}"
+
+    @staticmethod
+    def _body(reply: urllib3.BaseHTTPResponse) -> Object:
+        body: Object = json.loads(reply.data)
+        assert reply.status == 200, f"{reply.status}: {body.get('message')}"
+        return body
+
+
+def condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """One condition of an object's status, empty if it has none of this type."""
+    conditions = (obj.get("status") or {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def is_ready(obj: Mapping[str, Any]) -> bool:
+    return condition(obj, "Ready").get("status") == "True"

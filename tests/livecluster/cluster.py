@@ -1,0 +1,113 @@
+"""One instance of deploy/local/cluster, brought up for a test run and taken down after it."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from livecluster.api import Api
+from livecluster.audit import AuditLog
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SCRIPT = CHECKOUT / "deploy" / "local" / "cluster"
+REUSED = "KVTIER_TEST_CLUSTER"
+"""Names an instance that is up already; it is used and left running."""
+COMMAND_SECONDS = 120.0
+
+
+class CannotStart(Exception):
+    """Why there is no cluster. One line that says what to do."""
+
+
+class Failed(AssertionError):
+    """A command that should have worked; the text is what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """A running cluster. ``facts`` is the instance's cluster.json, ``home`` a directory in which
+    kubectl and helm keep what they cache."""
+
+    facts: dict[str, Any]
+    home: Path
+    api: Api
+    audit: AuditLog
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """What a person would run; returns what it printed, raises Failed with what it said."""
+        return self.run("kubectl", *arguments, stdin=stdin)
+
+    def run(self, tool: str, *arguments: str, stdin: str | None = None) -> str:
+        """Run one of the instance's tools as the cluster's administrator."""
+        done = subprocess.run(
+            [self.facts["tools"][tool], *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+            env=self.environment,
+        )
+        if done.returncode:
+            raise Failed(f"{tool} {arguments[0]}: {' '.join(done.stderr.split())}")
+        return done.stdout
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Nothing of the caller's configuration reaches the tools."""
+        return {
+            "KUBECONFIG": self.facts["kubeconfig"],
+            "HOME": str(self.home),
+            "PATH": "/usr/bin:/bin",
+        }
+
+    def apply(self, document: dict[str, Any] | list[dict[str, Any]]) -> None:
+        documents = document if isinstance(document, list) else [document]
+        self.kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, documents)))
+
+
+@contextmanager
+def cluster(*, name: str, offset: int) -> Iterator[LiveCluster]:
+    """Bring the instance up with all images; take it down at the end, whatever happened.
+
+    Raises CannotStart with the reason.
+    """
+    reused = os.environ.get(REUSED)
+    instance = ["--name", reused] if reused else ["--name", name, "--offset", str(offset)]
+    try:
+        # Also of a cluster that is reused: kvtier's own image may be older than the checkout.
+        for command in ("up", "images"):
+            _script(command, *instance)
+        with tempfile.TemporaryDirectory(prefix="kvtier-test-") as home:
+            facts = json.loads(Path(_environment(instance)["KVTIER_CLUSTER"]).read_text())
+            api = Api(Path(facts["kubeconfig"]))
+            yield LiveCluster(
+                facts=facts, home=Path(home), api=api, audit=AuditLog(Path(facts["auditLog"]))
+            )
+            api.close()
+    finally:
+        if not reused:
+            _script("down", *instance)
+
+
+def _script(*arguments: str) -> str:
+    done = subprocess.run(
+        [str(SCRIPT), *arguments], capture_output=True, text=True, check=False, cwd=CHECKOUT
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise CannotStart(
+            f"`deploy/local/cluster {' '.join(arguments)}`: {said[-1] if said else 'no reason'}"
+        )
+    return done.stdout
+
+
+def _environment(instance: list[str]) -> dict[str, str]:
+    lines = _script("env", *instance).splitlines()
+    pairs = (line.removeprefix("export ").partition("=") for line in lines)
+    return {name: value.strip("'") for name, _, value in pairs}

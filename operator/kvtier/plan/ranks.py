@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
 from kvtier.plan.observed import (
     ChildKey,
@@ -134,13 +135,13 @@ def _restart_event(observed: Observed, ranks: list[int], reason: str | None) -> 
         because = f" because {reason} changed" if reason else ""
         return EventSpec(
             type=EventType.WARNING,
-            reason="RestartingAllRanks",
+            reason=reasons.RESTARTING_ALL_RANKS,
             message=f"Restarting all {total} ranks at once{because}: {cost}.",
         )
     names = ", ".join(str(rank) for rank in ranks)
     return EventSpec(
         type=EventType.WARNING,
-        reason="RestartingRanks",
+        reason=reasons.RESTARTING_RANKS,
         message=(
             f"Restarting rank {names} of {total}, as its StatefulSet asks (kubectl rollout "
             f"restart): losing one rank loses the tier, so {cost}."

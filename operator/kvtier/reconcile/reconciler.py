@@ -253,13 +253,17 @@ def _done(plan: Plan, report: Report, *, repaired: bool) -> list[EventSpec]:
     events: list[EventSpec] = []
     if report.created:
         what = _listed([f"{kind} {name}" for kind, name in report.created])
-        reason, verb = ("Repaired", "Created again") if repaired else ("Created", "Created")
+        reason, verb = (
+            (reasons.REPAIRED, "Created again") if repaired else (reasons.CREATED, "Created")
+        )
         events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
     if plan.applies:
         what = _listed(
             [f"{apply.field} of {' '.join(child_key(apply.intent))}" for apply in plan.applies]
         )
-        reason, verb = ("Repaired", "Brought back") if repaired else ("Applied", "Applied")
+        reason, verb = (
+            (reasons.REPAIRED, "Brought back") if repaired else (reasons.APPLIED, "Applied")
+        )
         events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
     return events
 

@@ -5,7 +5,7 @@ import json
 import shlex
 import sys
 
-from . import build, cluster
+from . import build, checks, cluster
 from .errors import ClusterError
 from .settings import Instance, state_root
 
@@ -79,6 +79,8 @@ def main() -> int:
         if arguments.command == "build":
             build.build()
             return 0
+        if arguments.command != "env":
+            checks.check_root()
         instance = _instance(arguments.name, arguments.offset)
         match arguments.command:
             case "up":
@@ -94,6 +96,9 @@ def main() -> int:
     except ClusterError as error:
         print(f"cluster: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("cluster: interrupted; run the same command again to go on", file=sys.stderr)
         return 1

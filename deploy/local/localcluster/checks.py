@@ -23,12 +23,16 @@ def has_capability(number: int) -> bool:
     return False
 
 
-def check_machine(instance: Instance) -> None:
-    """Raise CannotRun unless the cluster can be started here. Changes nothing that stays."""
+def check_root() -> None:
+    """Refuse everyone else: nothing here but printing the environment works without."""
     if platform.system() != "Linux":
         raise CannotRun(f"Linux is needed, this is {platform.system()}")
     if os.geteuid() != 0:
         raise CannotRun("root is needed (namespaces, mounts, packages): run it with sudo")
+
+
+def check_machine(instance: Instance) -> None:
+    """Raise CannotRun unless the cluster can be started here. Changes nothing that stays."""
     if not has_capability(CAP_SYS_ADMIN):
         raise CannotRun("CAP_SYS_ADMIN is needed: this looks like an unprivileged container")
     if reason := namespaces.can_unshare():

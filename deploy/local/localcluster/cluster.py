@@ -3,7 +3,6 @@
 import fcntl
 import functools
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -83,6 +82,7 @@ def up(instance: Instance) -> None:
         packages.install()
         build.build()
         started = time.monotonic()
+        print(f"starting cluster {instance.name}: less than a minute", flush=True)
         known = records(instance)
         if known.get(machines.machine_record(CONTROL_PLANE)) is None:
             _remove(instance)
@@ -242,8 +242,6 @@ def load_images(instance: Instance) -> None:
 
 def down(instance: Instance) -> None:
     """Stop the instance's own processes and remove all that it left on this machine."""
-    if os.geteuid() != 0:
-        raise CannotRun("root is needed: run it with sudo")
     with locked(instance):
         existed = instance.state.exists()
         _remove(instance)

@@ -125,6 +125,8 @@ def apiserver(instance: Instance) -> Component:
         f"--audit-policy-file={instance.config}/audit-policy.yaml",
         f"--audit-log-path={instance.audit_log}",
         "--audit-log-format=json",
+        "--audit-log-maxsize=1024",
+        "--audit-log-maxbackup=1",
         "--profiling=false",
     )
     return Component("kube-apiserver", CONTROL_PLANE, argv)

@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,15 +51,27 @@ class _Debian:
 
 def all_images() -> list[Image]:
     """Every image of the local cluster, built if it is not in the cache."""
-    with (_cache() / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        images = [pause(), *(valkey(series) for series in VALKEY_SERIES), kvtier()]
+    with _locked():
+        images = [_pause(), *(_valkey(series) for series in VALKEY_SERIES), _kvtier()]
         _forget_old(images)
         return images
 
 
 def pause() -> Image:
-    """The image that holds a pod's namespaces."""
+    """The image that holds a pod's namespaces: a node needs no other to start."""
+    with _locked():
+        return _pause()
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One process at a time works on the cache."""
+    with (_cache() / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _pause() -> Image:
     binary = build.binaries()["pause"]
 
     def fill(root: Path) -> None:
@@ -71,7 +84,7 @@ def pause() -> Image:
     )
 
 
-def valkey(series: str) -> Image:
+def _valkey(series: str) -> Image:
     """Valkey of one series (such as 9.1) from Debian, tagged with series and real version."""
     recipe = _debian(f"valkey-{series}")
     packages = recipe.resolve()
@@ -89,7 +102,7 @@ def valkey(series: str) -> Image:
     )
 
 
-def kvtier() -> Image:
+def _kvtier() -> Image:
     """kvtier's own image: Debian's Python, the locked dependencies, the checkout's wheel."""
     lock = hashlib.sha256(LOCK.read_bytes()).hexdigest()
     base = _debian_layer(

@@ -13,9 +13,12 @@ from .settings import Instance
 
 def run(instance: Instance, *arguments: str, stdin: str | None = None) -> str:
     """kubectl's output; ClusterError with its last line of complaint if it fails."""
+    program = build.binaries()["kubectl"]
+    if not program.exists():
+        raise ClusterError("kubectl is not built: run `cluster build`")
     done = subprocess.run(
         [
-            str(build.binaries()["kubectl"]),
+            str(program),
             f"--kubeconfig={instance.kubeconfig}",
             "--request-timeout=10s",
             *arguments,

@@ -31,7 +31,7 @@ def quote(text: str) -> None:
 
 def step(seconds: float, text: str) -> None:
     """One line of progress."""
-    print(f"  {seconds:5.1f} s  {text}", flush=True)
+    print(f"  {seconds:5.1f} s  {textwrap.shorten(text, WIDTH, placeholder=' ...')}", flush=True)
 
 
 def table(rows: Iterable[Sequence[str]]) -> None:

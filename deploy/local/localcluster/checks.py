@@ -25,8 +25,10 @@ def has_capability(number: int) -> bool:
 
 def check_root() -> None:
     """Refuse everyone else: nothing here but printing the environment works without."""
-    if platform.system() != "Linux":
-        raise CannotRun(f"Linux is needed, this is {platform.system()}")
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise CannotRun(
+            f"Linux on x86-64 is needed, this is {platform.system()} on {platform.machine()}"
+        )
     if os.geteuid() != 0:
         raise CannotRun("root is needed (namespaces, mounts, packages): run it with sudo")
 

@@ -265,9 +265,11 @@ def _remove(instance: Instance) -> None:
 
 
 def _check_offset(instance: Instance) -> None:
-    """Refuse an offset that another instance, running or dead, has taken."""
+    """Refuse to change an instance's offset, or to take that of one that runs."""
     for other in state_root().glob("*/cluster.json"):
         row = json.loads(other.read_text())
+        if Records(other.parent / "pids").get(machines.machine_record(CONTROL_PLANE)) is None:
+            continue
         if row["name"] == instance.name and row["offset"] != instance.offset:
             raise CannotRun(
                 f"cluster {instance.name} exists with --offset {row['offset']}: use that, "

@@ -20,6 +20,7 @@ LOCAL_NAME = "demo"
 LOCAL_NAMESPACE = "default"
 LOCAL_IMAGE = f"docker.io/kvtier/kvtier:{kvtier.__version__}"
 FOREIGN_NAMESPACE = "kvtier-demo"
+INTERRUPT_SECONDS = 30.0
 _IMAGE = re.compile(
     r"(?P<repository>[^@]+?)(:(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]*))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
@@ -79,20 +80,26 @@ class Target:
         return {f"image.{name}": value for name, value in parts.items()}
 
     def _run(self, argv: list[str], *, stdin: str | None) -> str:
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
-            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=os.environ | self.environment,
             cwd=CHECKOUT,
-            capture_output=True,
             text=True,
-            check=False,
         )
-        if done.returncode:
-            complaint = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        try:
+            stdout, stderr = process.communicate(stdin)
+        except KeyboardInterrupt:
+            # Ctrl-C reached it too. A killed helm would leave a release that nothing can upgrade.
+            process.communicate(timeout=INTERRUPT_SECONDS)
+            raise
+        if process.returncode:
+            complaint = stderr.strip().splitlines() or [f"exit code {process.returncode}"]
             verb = next((word for word in argv[1:] if not word.startswith("-")), "")
             raise DemoError(f"{Path(argv[0]).name} {verb}: {complaint[-1]}")
-        return done.stdout
+        return stdout
 
 
 def _source() -> str:

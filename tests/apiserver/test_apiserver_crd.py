@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from kvtier.generation.record import new_record
 from kvtier.plan.observed import Observed, Plan, RankState
 from kvtier.plan.status import Outcome, project, refused
 
+SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"
+TIERS = [path for path in sorted(SAMPLES.glob("*.yaml")) if path.stem != "prefill-pool"]
 NOW = "2026-11-29T12:00:00Z"
 LINK = {"domain": "zone", "bitsPerSecond": "25G", "roundTrip": "50us"}
 
@@ -184,3 +187,14 @@ def rule_messages(schema: dict[str, Any]) -> Iterator[str]:
     for key in ("items", "additionalProperties"):
         if key in schema:
             yield from rule_messages(schema[key])
+
+
+@pytest.mark.parametrize("sample", TIERS, ids=lambda path: path.stem)
+def test_applying_a_sample_again_changes_nothing(apiserver: ApiServer, sample: Path) -> None:
+    # A default that the server writes into a list item would make each apply a change, and show
+    # the tier as out of sync in Git for ever.
+    arguments = ("apply", "-f", str(sample), "--namespace=default")
+    assert apiserver.kubectl(*arguments).out.strip().endswith("created")
+    again = apiserver.kubectl(*arguments)
+    apiserver.kubectl("delete", "-f", str(sample), "--namespace=default")
+    assert again.out.strip().endswith("unchanged")

@@ -16,6 +16,7 @@ SHORT_NAME = "kvt"
 MAX_NAME_LENGTH = 40
 MAX_RANKS = 64
 CHANGE_KEY = "x-kvtier-change"
+READER_DEFAULT_KEY = "x-kvtier-reader-default"
 """Schema key that says what a change does; for the documentation, dropped from the CRD."""
 
 
@@ -53,12 +54,16 @@ def extra(
     *,
     rules: Sequence[dict[str, JsonValue]] = (),
     list_keys: Sequence[str] = (),
+    reader_default: bool = False,
 ) -> dict[str, JsonValue]:
     """Schema keys that pydantic has no name for.
 
     ``list_keys`` make the list a map by these keys for server-side apply and forbid duplicates.
+    ``reader_default`` keeps the default out of the CRD: kvtier reads it, the server does not write
+    it. In an item of a list it would make every ``kubectl apply`` a change, and a tier in Git
+    forever out of sync.
     """
-    schema: dict[str, JsonValue] = {}
+    schema: dict[str, JsonValue] = {READER_DEFAULT_KEY: True} if reader_default else {}
     if change is not None:
         schema[CHANGE_KEY] = change.value
     if rules:

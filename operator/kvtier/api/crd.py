@@ -16,6 +16,7 @@ from kvtier.api.base import (
     KIND,
     MAX_NAME_LENGTH,
     PLURAL,
+    READER_DEFAULT_KEY,
     SHORT_NAME,
     SINGULAR,
     VERSION,
@@ -103,7 +104,7 @@ def annotated_schema(model: type[BaseModel]) -> Schema:
 
 def structural_schema(model: type[BaseModel]) -> Schema:
     """The structural schema of ``model``."""
-    return _walk(annotated_schema(model), _drop_change)
+    return _walk(annotated_schema(model), _drop_own_keys)
 
 
 def _root() -> Schema:
@@ -201,8 +202,11 @@ def _drop_unknown_keys(node: Schema) -> Schema:
     return {key: value for key, value in node.items() if key not in unwanted}
 
 
-def _drop_change(node: Schema) -> Schema:
-    return {key: value for key, value in node.items() if key != CHANGE_KEY}
+def _drop_own_keys(node: Schema) -> Schema:
+    unwanted = {CHANGE_KEY, READER_DEFAULT_KEY}
+    if READER_DEFAULT_KEY in node:
+        unwanted.add("default")
+    return {key: value for key, value in node.items() if key not in unwanted}
 
 
 def _form_to_rule(node: Schema) -> Schema:

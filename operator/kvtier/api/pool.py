@@ -72,6 +72,14 @@ class Parallelism(Model):
     )
 
 
+# No list-map: its key would need a default on the server.
+_ONE_RATE_PER_LENGTH = rule(
+    "self.all(a, self.exists_one(b, (has(a.tokens) ? a.tokens : 0) =="
+    " (has(b.tokens) ? b.tokens : 0)))",
+    "two rates for one prompt length (tokens): keep one",
+)
+
+
 class PrefillRate(Model):
     """The prefill rate at one prompt length."""
 
@@ -81,7 +89,7 @@ class PrefillRate(Model):
         le=100_000_000,
         description="Prompt length, in tokens, at which the rate was measured. Between two lengths"
         " the rate is interpolated.",
-        json_schema_extra=_LIVE,
+        json_schema_extra=extra(Change.LIVE, reader_default=True),
     )
     tokens_per_second: Integer = Field(
         ge=1,
@@ -183,7 +191,7 @@ class Pool(Model):
         max_length=16,
         description="How fast one engine recomputes, by prompt length. One entry is enough;"
         " prefill slows down with length, so that several judge better.",
-        json_schema_extra=extra(Change.LIVE, list_keys=["tokens"]),
+        json_schema_extra=extra(Change.LIVE, rules=[_ONE_RATE_PER_LENGTH]),
     )
     hit_latency: Duration | None = Field(
         default=None,

@@ -100,7 +100,7 @@ def build() -> None:
         if not left:
             return
         for unfinished in root.glob(".building-*"):
-            shutil.rmtree(unfinished)
+            shutil.rmtree(unfinished, ignore_errors=True)
         total = sum(target.seconds for target in left)
         names = ", ".join(target.module for target in left)
         print(f"building {names}: once, about {total / 60:.0f} minutes on two cores", flush=True)

@@ -106,19 +106,18 @@ def _start_everything(instance: Instance) -> None:
         instance=instance,
         records=known,
         machine=CONTROL_PLANE,
-        connect=lambda pid: machines.connect_control_plane(instance=instance, machine=pid),
+        connect=functools.partial(machines.connect_control_plane, instance=instance),
     )
     _start(instance, components.etcd(instance))
     _start(instance, components.apiserver(instance))
     for node in NODES:
-        connect = functools.partial(
-            machines.connect_node, instance=instance, node=node, control_plane=control_plane.pid
-        )
         machines.start(
             instance=instance,
             records=known,
             machine=node.name,
-            connect=lambda pid, connect=connect: connect(machine=pid),  # type: ignore[misc]
+            connect=functools.partial(
+                machines.connect_node, instance=instance, node=node, control_plane=control_plane.pid
+            ),
         )
         _start(instance, components.containerd(instance, node))
     load.load(instance, [images.pause()])
@@ -129,13 +128,16 @@ def _start_everything(instance: Instance) -> None:
     )
     for component in components.controllers(instance):
         _start(instance, component)
+    # A kubelet that starts takes away what it does not know, GPUs too, before its first report.
+    since = {}
     for node in NODES:
         for agent in components.node_agents(instance, node):
-            _start(instance, agent)
+            if _start(instance, agent):
+                since[node.name] = time.time()
     manifest = instance.config / "kube-system.yaml"
     kubectl.run(instance, "apply", "--server-side", "--force-conflicts", "-f", str(manifest))
     kubectl.wait(
-        until=lambda: kubectl.ready_nodes(instance) == set(_node_names()),
+        until=lambda: kubectl.ready_nodes(instance, since=since) == set(_node_names()),
         what=f"three ready nodes (logs: {instance.logs}/kubelet-node-*.log)",
         seconds=NODE_SECONDS,
     )
@@ -144,11 +146,11 @@ def _start_everything(instance: Instance) -> None:
         raise ClusterError(f"{ended[0]} ended after its start: see {instance.logs}/{ended[0]}.log")
 
 
-def _start(instance: Instance, component: Component) -> None:
-    """Start a component unless it runs."""
+def _start(instance: Instance, component: Component) -> bool:
+    """Start a component unless it runs; say whether it had to be started."""
     known = records(instance)
     if known.get(component.name):
-        return
+        return False
     machine = known.get(machines.machine_record(component.machine))
     if machine is None:
         raise ClusterError(f"machine {component.machine} died: see {instance.logs}/machines.log")
@@ -159,6 +161,7 @@ def _start(instance: Instance, component: Component) -> None:
         log=component.log(instance),
     )
     known.add(name=component.name, pid=pid)
+    return True
 
 
 def _advertise_gpus(instance: Instance) -> None:
@@ -268,7 +271,10 @@ def _check_offset(instance: Instance) -> None:
     """Refuse to change an instance's offset, or to take that of one that runs."""
     for other in state_root().glob("*/cluster.json"):
         row = json.loads(other.read_text())
-        if Records(other.parent / "pids").get(machines.machine_record(CONTROL_PLANE)) is None:
+        theirs = Instance(name=row["name"], offset=row["offset"])
+        if records(theirs).get(machines.machine_record(CONTROL_PLANE)) is None:
+            # The kernel takes its time to drop a dead machine's network.
+            machines.remove_host_link(theirs)
             continue
         if row["name"] == instance.name and row["offset"] != instance.offset:
             raise CannotRun(

@@ -3,7 +3,8 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from . import build
@@ -46,8 +47,8 @@ def answers(instance: Instance) -> bool:
         return False
 
 
-def ready_nodes(instance: Instance) -> set[str]:
-    """Names of the nodes whose Ready condition is True."""
+def ready_nodes(instance: Instance, *, since: Mapping[str, float] | None = None) -> set[str]:
+    """Names of the nodes that report Ready, and did so after `since` (Unix seconds, by name)."""
     try:
         nodes = get(instance, "nodes")["items"]
     except ClusterError:
@@ -56,7 +57,11 @@ def ready_nodes(instance: Instance) -> set[str]:
         node["metadata"]["name"]
         for node in nodes
         for condition in node["status"].get("conditions", [])
-        if condition["type"] == "Ready" and condition["status"] == "True"
+        if condition["type"] == "Ready"
+        and condition["status"] == "True"
+        # Reports carry whole seconds.
+        and datetime.fromisoformat(condition["lastHeartbeatTime"]).timestamp()
+        > (since or {}).get(node["metadata"]["name"], 0.0) - 1.0
     }
 
 

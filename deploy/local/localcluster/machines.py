@@ -86,7 +86,7 @@ def _prepare_mounts(directory: Path) -> str:
     return "\n".join(script)
 
 
-def connect_node(*, instance: Instance, node: Node, machine: int, control_plane: int) -> None:
+def connect_node(machine: int, *, instance: Instance, node: Node, control_plane: int) -> None:
     """Plug a new node into the control plane's bridge."""
     # The kernel takes down a dead machine's interfaces in its own time.
     subprocess.run(
@@ -123,7 +123,7 @@ route add default via {instance.control_plane_address}
     )
 
 
-def connect_control_plane(*, instance: Instance, machine: int) -> None:
+def connect_control_plane(machine: int, *, instance: Instance) -> None:
     """Make the bridge, and the link and the routes from the host to it."""
     prefix = instance.network.prefixlen
     remove_host_link(instance)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .errors import ClusterError
 
+PF_EXITING = 0x4
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -23,16 +24,31 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return self.boot == BOOT_ID.read_text().strip() and _started(self.pid) == self.started
+        """It runs, and is not on its way out."""
+        return self._is_there(exiting=False)
+
+    @property
+    def gone(self) -> bool:
+        """It has ended. A machine's first process is there until the last of the others is."""
+        return not self._is_there(exiting=True)
+
+    def _is_there(self, *, exiting: bool) -> bool:
+        return (
+            self.boot == BOOT_ID.read_text().strip()
+            and _started(self.pid, exiting=exiting) == self.started
+        )
 
 
-def _started(pid: int) -> int | None:
+def _started(pid: int, *, exiting: bool = False) -> int | None:
+    """When that process started; None if there is none, and for one that is ending unless asked."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    if fields[0] in "ZX" or (int(fields[6]) & PF_EXITING and not exiting):
+        return None
+    return int(fields[19])
 
 
 class Records:
@@ -101,7 +117,7 @@ def kill(processes: list[Process], *, seconds: float = 10.0) -> None:
             except ProcessLookupError:
                 continue
     deadline = time.monotonic() + seconds
-    while left := [process for process in processes if process.alive]:
+    while left := [process for process in processes if not process.gone]:
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"{left[0].name} (pid {left[0].pid}) does not die: see /proc/{left[0].pid}/stack"

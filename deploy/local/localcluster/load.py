@@ -1,6 +1,7 @@
 """Import images into every node's containerd."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 from . import kubectl
 from .errors import ClusterError
@@ -12,15 +13,19 @@ NAMESPACE = "k8s.io"
 
 def load(instance: Instance, wanted: list[Image]) -> int:
     """Import images into every node that lacks them; return how many imports that took."""
-    count = 0
-    for node in NODES:
-        _wait_for_containerd(instance, node)
-        present = _images(instance, node)
-        for image in wanted:
-            if any(present.get(name) != image.digest for name in image.names):
-                _import(instance, node, image=image)
-                count += 1
-    return count
+    with ThreadPoolExecutor(max_workers=len(NODES)) as pool:
+        return sum(pool.map(lambda node: _load_node(instance, node, wanted=wanted), NODES))
+
+
+def _load_node(instance: Instance, node: Node, *, wanted: list[Image]) -> int:
+    _wait_for_containerd(instance, node)
+    present = _images(instance, node)
+    lacking = [
+        image for image in wanted if any(present.get(name) != image.digest for name in image.names)
+    ]
+    for image in lacking:
+        _import(instance, node, image=image)
+    return len(lacking)
 
 
 def _import(instance: Instance, node: Node, *, image: Image) -> None:

@@ -42,6 +42,8 @@ lint: $(VENV)/.installed ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	cd deploy/local && ../../$(BIN)/mypy --strict -p localcluster
+	cd deploy/demo && MYPYPATH=../../operator ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml demo.py standin.py
 
 bench: $(VENV)/.installed ## Ratios against floors, in one run
 	$(CLUSTER) build

@@ -90,7 +90,7 @@ def next_steps(target: Target, tier: KVCacheTier) -> None:
     if target.context is None:
         cluster = LOCAL_CLUSTER.relative_to(CHECKOUT)
         say("The cluster goes on running. Give your shell its kubectl:")
-        command(f'eval "$({cluster} env --name {LOCAL_NAME})"; PATH=${{KUBECTL%/*}}:$PATH')
+        command(f'eval "$({cluster} env --name {LOCAL_NAME})"')
         print()
     for step in yaml.safe_load((Path(__file__).parent / "next.yaml").read_text()):
         say(step["do"])

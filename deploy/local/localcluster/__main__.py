@@ -4,6 +4,7 @@ import argparse
 import json
 import shlex
 import sys
+from pathlib import Path
 
 from . import build, checks, cluster
 from .errors import ClusterError
@@ -20,7 +21,7 @@ def _arguments() -> argparse.Namespace:
         "down": "stop it and remove everything it left on this machine",
         "status": "say what runs; exit code 1 unless all is well",
         "images": "build the images that are missing and import them into every node",
-        "env": "print shell lines: KUBECONFIG and the paths of the tools",
+        "env": "print shell lines: KUBECONFIG, PATH, and the paths of the tools",
     }
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--name", default="kvtier", help="which instance (default: kvtier)")
@@ -70,6 +71,8 @@ def _env(instance: Instance) -> None:
     }
     for name, value in lines.items():
         print(f"export {name}={shlex.quote(str(value))}")
+    directories = dict.fromkeys(str(Path(tools[name]).parent) for name in ("kubectl", "helm"))
+    print(f'export PATH={shlex.quote(":".join(directories))}:"$PATH"')
 
 
 def main() -> int:

@@ -55,6 +55,8 @@ def write_configuration(instance: Instance) -> None:
             to=instance.config / f"{node.name}.cni" / "10-kvtier.conflist",
             values=values,
         )
+    registries = instance.config / "registries" / "_default" / "hosts.toml"
+    _render("registries.toml", to=registries, values={})
     (instance.config / "resolv.conf").write_text(f"nameserver {instance.dns_address}\n")
 
 

@@ -11,7 +11,7 @@ from livecluster.installation import Installation
 
 @pytest.fixture(scope="session")
 def live() -> Iterator[LiveCluster]:
-    yield from bring_up(name="bench", offset=2)
+    yield from bring_up(name="bench", offset=6)
 
 
 @pytest.fixture(scope="session")

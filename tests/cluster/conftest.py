@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def live() -> Iterator[LiveCluster]:
-    yield from bring_up(name="test", offset=1)
+    yield from bring_up(name="test", offset=5)
 
 
 @pytest.fixture(scope="session")

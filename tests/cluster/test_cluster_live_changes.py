@@ -98,11 +98,10 @@ def test_more_memory_restarts_all_ranks_in_one_storm_and_says_what_it_costs(
         datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in tier.pods().values()
     ]
     assert (max(created) - min(created)).total_seconds() <= 5, "not in one storm"
-    (event,) = tier.events("RestartingAllRanks")
-    assert event["type"] == "Warning"
-    assert "all 4 ranks at once" in event["message"]
-    assert "recomputed" in event["message"]
-    assert "memory" in event["message"], "which field asked for it?"
+    told = tier.warning("RestartingAllRanks")
+    assert "all 4 ranks at once" in told
+    assert "recomputed" in told
+    assert "memory" in told, "which field asked for it?"
     (limit,) = {
         pod["spec"]["containers"][0]["resources"]["limits"]["memory"]
         for pod in tier.pods().values()
@@ -143,9 +142,8 @@ def test_a_rollout_restart_of_one_rank_restarts_that_rank_only_and_warns(
     tier.wait_ready()
     after = tier.containers()
     assert after[0] == before[0]
-    (event,) = tier.events("RestartingRanks")
-    assert event["type"] == "Warning"
-    assert "rank 1 of 2" in event["message"]
-    assert "losing one rank loses the tier" in event["message"]
+    told = tier.warning("RestartingRanks")
+    assert "rank 1 of 2" in told
+    assert "losing one rank loses the tier" in told
     never(lambda: tier.containers() != after, seconds=2 * RESYNC, what="a rank restarted again")
     assert tier.engine().hits(chunks=CHUNKS) == {0: CHUNKS, 1: 0}

@@ -17,11 +17,14 @@ NewTier = Callable[[str], Tier]
 
 def bring_up(*, name: str, offset: int) -> Iterator[LiveCluster]:
     """The body of a session's cluster fixture. Never skipped: it starts or every test fails."""
+    why = ""
     try:
         with cluster(name=name, offset=offset) as running:
             yield running
     except CannotStart as reason:
-        pytest.fail(str(reason), pytrace=False)
+        why = str(reason)
+    if why:
+        pytest.fail(why, pytrace=False)
 
 
 def installed(running: LiveCluster, *, values: dict[str, str]) -> Iterator[Installation]:

@@ -65,6 +65,16 @@ class Engine:
         finally:
             client.close()
 
+    def reaches_every_rank(self) -> bool:
+        """Whether a connection to every rank's Service opens now; not whether anything works."""
+        for entry in self.connection["ranks"]:
+            try:
+                address = (self._resolve(entry["host"]), entry["port"])
+                socket.create_connection(address, timeout=SECONDS).close()
+            except OSError:
+                return False
+        return True
+
     def store(self, *, chunks: int) -> None:
         """Store so many chunks on every rank."""
         for rank in self.ranks:

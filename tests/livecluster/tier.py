@@ -141,23 +141,37 @@ class Tier:
         return {name: self.secret(name) for name in sorted(names)}
 
     def events(self, reason: str) -> list[Object]:
-        """The tier's events with this reason."""
+        """The tier's events with this reason, so far."""
         return [
             event
             for event in self.cluster.api.list("events", self.namespace)
             if event["reason"] == reason and event["involvedObject"]["name"] == self.name
         ]
 
+    def warning(self, reason: str) -> str:
+        """The message of the one Warning with this reason; events are told after the status."""
+        eventually(lambda: self.events(reason), seconds=10, what=f"an event {reason}")
+        (event,) = self.events(reason)
+        assert event["type"] == "Warning"
+        message: str = event["message"]
+        return message
+
     def engine(self, *, resolve: Resolve | None = None) -> Engine:
-        """A client from the published Secret. Names are looked up in the API, unless told how."""
+        """A client from the published Secret. Names are looked up in the API, unless told how.
+
+        The tier must be ready. It is waited for what is not kvtier's: kube-proxy, which passes on
+        a Service's address a second after the rank behind it is ready.
+        """
         body = self.body()
         files = self.secret(body["status"]["engineSecret"])
-        return Engine(
+        engine = Engine(
             json.loads(files["connection.json"]),
             model=body["spec"]["model"]["name"],
             chunk_bytes=chunk_bytes_per_rank(parse_tier(body).spec),
             resolve=resolve or self._cluster_ip,
         )
+        eventually(engine.reaches_every_rank, seconds=15, what="every rank's Service answers")
+        return engine
 
     def _cluster_ip(self, host: str) -> str:
         service = self.child("services", host.partition(".")[0])

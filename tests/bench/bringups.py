@@ -1,7 +1,6 @@
 """One bring-up of eight ranks, timed by watches: by kvtier, or by kubectl from ready manifests."""
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +40,6 @@ class Stopwatch:
         self._ready: set[str] = set()
         self.ranks_ready: float | None = None
         self.tier_ready: float | None = None
-        self.both = threading.Event()
 
     def pod(self, pod: Object) -> None:
         if is_ready(pod):
@@ -109,22 +107,17 @@ def _timed(
     tier: Tier, documents: list[dict[str, Any]], *, until: Callable[[Stopwatch], float | None]
 ) -> tuple[float, float, Stopwatch]:
     """Apply and wait: (when it started, when kubectl was done, what the watches saw)."""
-    seen, stop = Stopwatch(), threading.Event()
+    seen = Stopwatch()
     api = tier.cluster.api
-    watches = [
-        api.watch("pods", tier.namespace, seen=seen.pod, stop=stop),
-        api.watch("kvcachetiers", tier.namespace, seen=seen.tier, stop=stop),
-    ]
     text = "\n---\n".join(map(json.dumps, documents))
-    try:
+    with (
+        api.watch("pods", tier.namespace, seen=seen.pod),
+        api.watch("kvcachetiers", tier.namespace, seen=seen.tier),
+    ):
         started = time.monotonic()
         tier.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=text)
         applied = time.monotonic()
         eventually(lambda: until(seen) and seen.ranks_ready, seconds=GIVE_UP_SECONDS, what="ready")
-    finally:
-        stop.set()
-        for watch in watches:
-            watch.join(timeout=5)
     return started, applied, seen
 
 

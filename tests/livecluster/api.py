@@ -3,9 +3,13 @@
 Whatever a person would do goes through kubectl; this only looks.
 """
 
+import http.client
 import json
+import socket
+import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +35,11 @@ class Api:
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._server = cluster["server"]
+        self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._tls.load_cert_chain(user["client-certificate"], user["client-key"])
         self._pool = urllib3.PoolManager(
             maxsize=8,
-            ca_certs=cluster["certificate-authority"],
-            cert_file=user["client-certificate"],
-            key_file=user["client-key"],
+            ssl_context=self._tls,
             timeout=urllib3.Timeout(connect=5, read=30),
         )
 
@@ -56,43 +60,35 @@ class Api:
         items: list[Object] = self._body(reply)["items"]
         return items
 
+    @contextmanager
     def watch(
-        self,
-        plural: str,
-        namespace: str,
-        *,
-        seen: Callable[[Object], None],
-        stop: threading.Event,
-    ) -> threading.Thread:
-        """Call ``seen`` with each object of the namespace that comes or changes, until ``stop``.
-
-        The thread that does it is returned; it ends within a second of ``stop``.
-        """
+        self, plural: str, namespace: str, *, seen: Callable[[Object], None]
+    ) -> Iterator[None]:
+        """Call ``seen`` with each object of the namespace that comes or changes meanwhile."""
         start = self._body(self._pool.request("GET", self._url(plural, namespace)))
         version = start["metadata"]["resourceVersion"]
+        path = self._url(plural, namespace).removeprefix(self._server)
+        connection = http.client.HTTPSConnection(
+            self._server.removeprefix("https://"), context=self._tls
+        )
+        connection.request("GET", f"{path}?watch=1&resourceVersion={version}")
+        link = connection.sock
+        reply = connection.getresponse()
 
         def run() -> None:
-            reply = self._pool.request(
-                "GET",
-                self._url(plural, namespace),
-                fields={"watch": "1", "resourceVersion": version, "timeoutSeconds": "300"},
-                preload_content=False,
-                timeout=urllib3.Timeout(connect=5, read=1),
-            )
-            pending = b""
-            while not stop.is_set():
-                try:
-                    chunk = reply.read1()
-                except urllib3.exceptions.ReadTimeoutError:
-                    continue
-                *lines, pending = (pending + chunk).split(b"\n")
-                for line in lines:
+            with suppress(OSError, http.client.HTTPException):
+                for line in reply:
                     seen(json.loads(line)["object"])
-            reply.close()
 
         thread = threading.Thread(target=run, name=f"watch-{plural}", daemon=True)
         thread.start()
-        return thread
+        try:
+            yield
+        finally:
+            # What ends a read that waits for the next event.
+            link.shutdown(socket.SHUT_RDWR)
+            thread.join(timeout=10)
+            connection.close()
 
     def _url(self, plural: str, namespace: str = "", name: str = "") -> str:
         within = f"/namespaces/{namespace}" if namespace else ""

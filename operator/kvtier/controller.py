@@ -30,7 +30,7 @@ class Watcher:
     def __init__(self, *, queue: KeyedQueue[Key], memory: Memory) -> None:
         self._queue = queue
         self._memory = memory
-        self._seen: dict[str, object] = {}
+        self._seen: dict[Key, object] = {}
 
     def on_tier(self, event: Mapping[str, Any]) -> None:
         """Enqueue a tier unless only its status moved: the reconciler wrote that itself."""
@@ -38,12 +38,16 @@ class Watcher:
         metadata = obj["metadata"]
         key = (metadata["namespace"], metadata["name"])
         if event["type"] == "DELETED":
-            self._seen.pop(metadata["uid"], None)
+            self._seen.pop(key, None)
         else:
-            shown = (metadata["generation"], metadata.get("deletionTimestamp"))
-            if self._seen.get(metadata["uid"]) == shown and event["type"] is not None:
+            shown = (
+                metadata["uid"],
+                metadata["generation"],
+                metadata.get("deletionTimestamp"),
+            )
+            if self._seen.get(key) == shown and event["type"] is not None:
                 return
-            self._seen[metadata["uid"]] = shown
+            self._seen[key] = shown
         self._queue.add(key, dirty=frozenset({KIND}))
 
     def on_child(self, event: Mapping[str, Any]) -> None:

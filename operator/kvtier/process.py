@@ -32,6 +32,8 @@ WORKERS = 8
 # A bring-up of many ranks is one burst of events; a storm is thinned out to one run a second.
 PACE = Pace(interval=1.0, burst=20)
 CRD_RETRY = 2.0
+# A rank that hangs holds a worker up for so long; one that is busy with chunks answers far sooner.
+STORE_TIMEOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ async def _lead(
     render = RenderSettings()
     reconciler = Reconciler(
         cluster=cluster,
-        connect=connector(),
+        connect=connector(connect_seconds=STORE_TIMEOUT, reply_seconds=STORE_TIMEOUT),
         recorder=Recorder(cluster, instance=options.identity),
         settings=ReconcilerSettings(
             render=replace(render, valkey_images={**render.valkey_images, **options.valkey_images}),

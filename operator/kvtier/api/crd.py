@@ -4,6 +4,7 @@ pydantic writes JSON schema; Kubernetes wants a structural one. What differs is 
 passes, each a function of one schema node, applied to every node from the leaves up.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,7 +105,7 @@ def annotated_schema(model: type[BaseModel]) -> Schema:
 
 def structural_schema(model: type[BaseModel]) -> Schema:
     """The structural schema of ``model``."""
-    return _walk(annotated_schema(model), _drop_own_keys)
+    return _walk(_walk(annotated_schema(model), _tell_default), _drop_own_keys)
 
 
 def _root() -> Schema:
@@ -200,6 +201,15 @@ def _drop_unknown_keys(node: Schema) -> Schema:
     if node.get("additionalProperties") is False:
         unwanted.add("additionalProperties")
     return {key: value for key, value in node.items() if key not in unwanted}
+
+
+def _tell_default(node: Schema) -> Schema:
+    # kubectl explain shows descriptions, and nothing of a default.
+    default = node.get("default")
+    if not isinstance(default, bool | int | str) or "description" not in node:
+        return node
+    shown = json.dumps(default) if isinstance(default, bool) else default
+    return node | {"description": f"{node['description']} Default: {shown}."}
 
 
 def _drop_own_keys(node: Schema) -> Schema:

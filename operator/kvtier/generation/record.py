@@ -24,6 +24,10 @@ class InvalidRecord(ValueError):
     """A record that cannot be acted on. One line; it holds no token."""
 
 
+class LaterRecord(InvalidRecord):
+    """A record that a later release wrote: it may hold a fence that this one cannot read."""
+
+
 class GenerationState(StrEnum):
     """Where a generation is in its life."""
 
@@ -113,7 +117,7 @@ def from_json(text: str | bytes) -> Record:
         # The error's own text may quote the document, and the document holds tokens.
         raise InvalidRecord(f"the record is not readable ({type(error).__name__})") from None
     if record.identity_version != IDENTITY_VERSION:
-        raise InvalidRecord(
+        raise LaterRecord(
             f"the record has identity version {record.identity_version}; this release knows "
             f"{IDENTITY_VERSION}"
         )
@@ -124,7 +128,7 @@ def from_json(text: str | bytes) -> Record:
 def _entry(item: Mapping[str, Any]) -> GenerationEntry:
     state = item["state"]
     if state not in set(GenerationState):
-        raise InvalidRecord("the record has a generation in a state that this release lacks")
+        raise LaterRecord("the record has a generation in a state that this release lacks")
     fields = item["identity"]
     if not isinstance(fields, dict) or id_of(fields) != item["id"]:
         raise InvalidRecord("the record has a generation whose id is not that of its identity")

@@ -9,7 +9,9 @@ from typing import Any
 
 # Keys that identify the items of list-maps in the kinds that kvtier renders. Lists of anything
 # else are atomic: the whole value is ours.
-_ITEM_KEYS = ("name", "containerPort", "mountPath", "uid", "key", "port")
+_ITEM_KEYS = ("uid", "name", "containerPort", "mountPath", "key", "port", "type")
+# Maps that server-side apply replaces as a whole: one key more selects something else.
+_ATOMIC_MAPS = frozenset({"selector", "nodeSelector"})
 
 
 def first_difference(intent: Any, live: Any, path: str = "") -> str | None:
@@ -17,6 +19,8 @@ def first_difference(intent: Any, live: Any, path: str = "") -> str | None:
     if isinstance(intent, Mapping):
         if not isinstance(live, Mapping):
             return path or "."
+        if path.rpartition(".")[2] in _ATOMIC_MAPS and intent.keys() != live.keys():
+            return path
         for key, value in intent.items():
             below = f"{path}.{key}" if path else str(key)
             if key not in live:

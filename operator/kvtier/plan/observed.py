@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kvtier.api.types import KVCacheTier
+from kvtier.api.types import KIND, KVCacheTier
 from kvtier.generation.record import Record
 
 Object = Mapping[str, Any]
@@ -15,6 +15,17 @@ ChildKey = tuple[str, str]
 
 def child_key(obj: Object) -> ChildKey:
     return obj["kind"], obj["metadata"]["name"]
+
+
+def is_leftover(obj: Object, tier: KVCacheTier) -> bool:
+    """Whether the object is one of a deleted tier of the same name, soon to be collected."""
+    return any(
+        owner.get("controller")
+        and owner.get("kind") == KIND
+        and owner.get("name") == tier.metadata.name
+        and owner.get("uid") != tier.metadata.uid
+        for owner in obj["metadata"].get("ownerReferences", [])
+    )
 
 
 def is_owned_by(obj: Object, uid: str) -> bool:
@@ -101,7 +112,7 @@ StoreAction = SetConfig | LoadAcl
 @dataclass(frozen=True, slots=True)
 class RankState:
     """One rank as its pod shows it. ``started_at`` is when the container started (RFC 3339),
-    ``restart_hash`` what the pod was made from."""
+    ``restart_hash`` and ``restarted_at`` what the pod was made from."""
 
     rank: int
     pod: str | None = None
@@ -113,19 +124,29 @@ class RankState:
     started_at: str | None = None
     waiting: str | None = None
     restart_hash: str | None = None
+    restarted_at: str | None = None
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, in this order: creates, applies, prunes, pod deletions, store actions."""
+    """What to do, in this order: creates, applies, pod deletions, store actions.
+
+    ``conflicts`` are names that others have, ``leftovers`` names that a deleted tier of the same
+    name still has. ``outdated`` are the ranks whose pods were not made from what the spec asks for.
+    ``pending`` says what is not done while the tier is paused, ``missing`` which children that
+    leaves out.
+    """
 
     creates: tuple[Object, ...] = ()
     applies: tuple[Apply, ...] = ()
-    prunes: tuple[Delete, ...] = ()
     restarts: tuple[Delete, ...] = ()
     store_actions: tuple[StoreAction, ...] = ()
     conflicts: tuple[ChildKey, ...] = ()
+    leftovers: tuple[ChildKey, ...] = ()
+    outdated: tuple[int, ...] = ()
     pending: tuple[str, ...] = ()
+    missing: tuple[ChildKey, ...] = ()
     events: tuple[EventSpec, ...] = ()
     ranks: tuple[RankState, ...] = ()
     requeue_after: float | None = None

@@ -1,6 +1,7 @@
 """Pure: from what was observed to what to do. No clock, no I/O, no randomness."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kvtier.generation.acl import acl_revision
 from kvtier.plan.children import ChildPlan, plan_children
@@ -15,14 +16,15 @@ from kvtier.plan.observed import (
     StoreAction,
     child_key,
 )
-from kvtier.plan.ranks import rank_states, restart_hash, restarts
-from kvtier.render.names import rank_name
+from kvtier.plan.ranks import outdated, rank_states, restarts
 from kvtier.render.render import RenderSettings, render
 from kvtier.render.valkey_conf import settings as valkey_settings
 from kvtier.store.config import differing
 
 CONFLICT_RETRY = 30.0
 """Seconds until a taken name is looked at again: its deletion sends kvtier no event."""
+LEFTOVER_RETRY = 1.0
+"""Seconds until it is looked again whether a deleted tier of the same name has let go of a name."""
 STORE_RETRY = 5.0
 """Seconds until a rank that did not answer, or has not got its new ACL file yet, is asked again."""
 
@@ -34,34 +36,39 @@ def make_plan(
 
     ``restart_reason`` is the field whose change asked for the restart that may be under way.
     """
-    ranks = rank_states(observed.tier, children=observed.children, pods=observed.pods)
-    intents = render(observed.tier, observed.record, settings=settings)
-    children = plan_children(intents, live=observed.children, uid=observed.tier.metadata.uid)
+    tier = observed.tier
+    ranks = rank_states(tier, children=observed.children, pods=observed.pods)
+    intents = render(tier, observed.record, settings=settings)
+    children = plan_children(intents, live=observed.children, tier=tier)
     by_key: Mapping[ChildKey, Object] = {child_key(intent): intent for intent in intents}
-    actions = _store_actions(observed, ranks, intents=by_key)
-    pods, events = restarts(observed, intents=by_key, reason=restart_reason)
-    if observed.tier.spec.paused:
-        return Plan(
-            conflicts=children.conflicts,
-            pending=_described(children, actions=actions, restarting=len(pods)),
-            ranks=ranks,
-            requeue_after=_requeue(observed, children, actions=()),
+    stale = outdated(tier, states=ranks, intents=by_key)
+    actions = _store_actions(observed, ranks, outdated=stale)
+    pods, events = restarts(observed, states=ranks, intents=by_key, reason=restart_reason)
+    common = Plan(
+        conflicts=children.conflicts,
+        leftovers=children.leftovers,
+        outdated=stale,
+        ranks=ranks,
+        requeue_after=_requeue(observed, children, actions=() if tier.spec.paused else actions),
+    )
+    if tier.spec.paused:
+        return replace(
+            common,
+            pending=_described(children, actions=actions, restarting=len({*stale, *pods})),
+            missing=tuple(map(child_key, children.creates)),
         )
-    return Plan(
+    return replace(
+        common,
         creates=children.creates,
         applies=children.applies,
-        prunes=children.prunes,
         restarts=pods,
         store_actions=actions,
-        conflicts=children.conflicts,
         events=events,
-        ranks=ranks,
-        requeue_after=_requeue(observed, children, actions=actions),
     )
 
 
 def _store_actions(
-    observed: Observed, ranks: Sequence[RankState], *, intents: Mapping[ChildKey, Object]
+    observed: Observed, ranks: Sequence[RankState], *, outdated: Sequence[int]
 ) -> tuple[StoreAction, ...]:
     wanted = valkey_settings(observed.tier.spec).live
     actions: list[StoreAction] = []
@@ -69,8 +76,7 @@ def _store_actions(
         facts = observed.stores.get(state.rank)
         if facts is None or facts.error is not None:
             continue
-        intent = intents["StatefulSet", rank_name(observed.tier.metadata.name, state.rank)]
-        if state.restart_hash != restart_hash(intent):
+        if state.rank in outdated:
             # It is about to restart, and until then its memory limit is the old one: a larger
             # maxmemory would be more than it has.
             continue
@@ -89,6 +95,8 @@ def _requeue(
 ) -> float | None:
     if actions or any(facts.error for facts in observed.stores.values()):
         return STORE_RETRY
+    if children.leftovers:
+        return LEFTOVER_RETRY
     return CONFLICT_RETRY if children.conflicts else None
 
 
@@ -100,7 +108,6 @@ def _described(
     for apply in children.applies:
         kind, name = child_key(apply.intent)
         lines.append(f"change {apply.field} of {kind} {name}")
-    lines.extend(f"delete {prune.kind} {prune.name}" for prune in children.prunes)
     for action in actions:
         what = "settings" if isinstance(action, SetConfig) else "users"
         lines.append(f"change {what} of rank {action.rank}")

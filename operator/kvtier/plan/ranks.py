@@ -17,19 +17,21 @@ from kvtier.plan.observed import (
 )
 from kvtier.render.names import RESTART_HASH, rank_name
 
-REVISION_LABEL = "controller-revision-hash"
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
 
 def rank_states(
     tier: KVCacheTier, *, children: Mapping[ChildKey, Object], pods: Sequence[Object]
 ) -> tuple[RankState, ...]:
     """One entry per rank, 0..W-1, whether or not it has a pod."""
-    return tuple(
-        _state(
-            rank, _pod_of(children.get(("StatefulSet", rank_name(tier.metadata.name, rank))), pods)
-        )
-        for rank in range(tier.spec.pool.ranks)
-    )
+    states = []
+    for rank in range(tier.spec.pool.ranks):
+        owner = children.get(("StatefulSet", rank_name(tier.metadata.name, rank)))
+        if owner is not None and not is_owned_by(owner, tier.metadata.uid):
+            # Somebody else's of the same name: its pods are no rank.
+            owner = None
+        states.append(_state(rank, _pod_of(owner, pods)))
+    return tuple(states)
 
 
 def _pod_of(owner: Object | None, all_pods: Sequence[Object]) -> Object | None:
@@ -46,6 +48,7 @@ def _state(rank: int, pod: Object | None) -> RankState:
         return RankState(rank=rank)
     status = pod.get("status", {})
     leaving = "deletionTimestamp" in pod["metadata"]
+    annotations = pod["metadata"].get("annotations", {})
     containers: Sequence[Mapping[str, Any]] = status.get("containerStatuses", ())
     container = containers[0] if containers else {}
     state = container.get("state", {})
@@ -60,7 +63,9 @@ def _state(rank: int, pod: Object | None) -> RankState:
         ready=not leaving and _is_ready(status),
         started_at=running.get("startedAt"),
         waiting=_why_waiting(status, state),
-        restart_hash=pod["metadata"].get("annotations", {}).get(RESTART_HASH),
+        restart_hash=annotations.get(RESTART_HASH),
+        restarted_at=annotations.get(RESTARTED_AT),
+        leaving=leaving,
     )
 
 
@@ -84,37 +89,59 @@ def _why_waiting(status: Mapping[str, Any], state: Mapping[str, Any]) -> str | N
     return None
 
 
+def outdated(
+    tier: KVCacheTier, *, states: Sequence[RankState], intents: Mapping[ChildKey, Object]
+) -> tuple[int, ...]:
+    """The ranks whose pod was made from other inputs than the spec has now."""
+    return tuple(
+        state.rank
+        for state in states
+        if state.pod is not None and state.restart_hash != restart_hash(_own(intents, tier, state))
+    )
+
+
 def restarts(
-    observed: Observed, *, intents: Mapping[ChildKey, Object], reason: str | None
+    observed: Observed,
+    *,
+    states: Sequence[RankState],
+    intents: Mapping[ChildKey, Object],
+    reason: str | None,
 ) -> tuple[tuple[Delete, ...], tuple[EventSpec, ...]]:
-    """The pods whose template is no longer their StatefulSet's, and what to tell about them.
+    """The pods that must restart, and what to tell about it.
+
+    Two things ask for a restart: the spec, by another restart hash, and a person, by ``kubectl
+    rollout restart``. That a pod's template differs in anything else does not: another release
+    may render another one, and it waits for the next restart.
 
     All ranks go in one storm: losing one rank loses the tier, so a roll of W ranks one by one
     would be W storms. As long as one StatefulSet is not settled on the wanted template, none
     restarts.
     """
-    outdated: list[tuple[int, Object]] = []
-    for rank in range(observed.tier.spec.pool.ranks):
-        key = ("StatefulSet", rank_name(observed.tier.metadata.name, rank))
-        live = observed.children.get(key)
-        if live is None or not _is_settled(live, intents[key]):
+    tier = observed.tier
+    stale = set(outdated(tier, states=states, intents=intents))
+    chosen: list[RankState] = []
+    for state in states:
+        live = observed.children.get(("StatefulSet", rank_name(tier.metadata.name, state.rank)))
+        if live is None or not _is_settled(live, _own(intents, tier, state)):
             return (), ()
-        pod = _pod_of(live, observed.pods)
-        if pod is None or "deletionTimestamp" in pod["metadata"]:
-            continue
-        wanted = live["status"].get("updateRevision")
-        if wanted and pod["metadata"].get("labels", {}).get(REVISION_LABEL) != wanted:
-            outdated.append((rank, pod))
-    if not outdated:
+        asked = template_annotations(live).get(RESTARTED_AT)
+        wanted = state.rank in stale or asked != state.restarted_at
+        if state.pod is not None and wanted and not state.leaving:
+            chosen.append(state)
+    if not chosen:
         return (), ()
     deletions = tuple(
-        Delete(kind="Pod", name=pod["metadata"]["name"], uid=pod["metadata"]["uid"])
-        for _, pod in outdated
+        Delete(kind="Pod", name=str(state.pod), uid=str(state.pod_uid)) for state in chosen
     )
-    return deletions, (_restart_event(observed, [rank for rank, _ in outdated], reason),)
+    return deletions, (_restart_event(observed, [state.rank for state in chosen], reason),)
+
+
+def _own(intents: Mapping[ChildKey, Object], tier: KVCacheTier, state: RankState) -> Object:
+    return intents["StatefulSet", rank_name(tier.metadata.name, state.rank)]
 
 
 def _is_settled(live: Object, intent: Object) -> bool:
+    """Whether a pod that is made now is made from what the spec asks for."""
     status = live.get("status", {})
     return bool(
         status.get("observedGeneration", 0) >= live["metadata"].get("generation", 1)
@@ -122,10 +149,16 @@ def _is_settled(live: Object, intent: Object) -> bool:
     )
 
 
+def template_annotations(statefulset: Object) -> Mapping[str, str]:
+    annotations: Mapping[str, str] = statefulset["spec"]["template"]["metadata"].get(
+        "annotations", {}
+    )
+    return annotations
+
+
 def restart_hash(statefulset: Object) -> str | None:
-    annotations = statefulset["spec"]["template"]["metadata"].get("annotations", {})
-    value = annotations.get(RESTART_HASH)
-    return None if value is None else str(value)
+    """The hash of what a user can change of the pods, None if somebody took it away."""
+    return template_annotations(statefulset).get(RESTART_HASH)
 
 
 def _restart_event(observed: Observed, ranks: list[int], reason: str | None) -> EventSpec:

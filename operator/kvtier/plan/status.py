@@ -8,7 +8,7 @@ from kvtier.api import reasons
 from kvtier.api.conditions import Condition, merge
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, two_digits
-from kvtier.plan.observed import ChildKey, Observed, Plan, RankState
+from kvtier.plan.observed import ChildKey, Observed, Plan, RankState, is_owned_by
 from kvtier.render.names import engine_secret_name
 
 
@@ -69,11 +69,21 @@ def project(
     return status
 
 
-def refused(tier_body: Mapping[str, Any], *, reason: str, message: str, now: str) -> dict[str, Any]:
-    """The status of a tier whose spec is not accepted: running ranks and their figures stay."""
+def refused(
+    tier_body: Mapping[str, Any],
+    *,
+    reason: str,
+    message: str,
+    now: str,
+    ranks: Sequence[RankState] | None = None,
+) -> dict[str, Any]:
+    """The status of a tier whose spec is not accepted: its figures stay.
+
+    ``ranks`` is what runs, None where that is not known without a spec.
+    """
     previous = dict(tier_body.get("status") or {})
     generation = tier_body["metadata"].get("generation", 0)
-    wanted = (
+    wanted = [
         Condition(type=reasons.SPEC_VALID, status=False, reason=reason, message=message),
         Condition(
             type=reasons.READY,
@@ -81,12 +91,23 @@ def refused(tier_body: Mapping[str, Any], *, reason: str, message: str, now: str
             reason=reasons.NOT_READY,
             message=f"SpecValid is False ({reason}): {message}",
         ),
-    )
+    ]
+    if ranks is not None:
+        ready = sum(state.ready for state in ranks)
+        previous["ranks"] = f"{ready}/{len(ranks)}"
+        if ready < len(ranks):
+            wanted.append(
+                Condition(
+                    type=reasons.STORE_READY,
+                    status=False,
+                    reason=reasons.RANKS_NOT_READY,
+                    message=f"{ready} of {len(ranks)} ranks are ready{_why_not_ready(ranks)}.",
+                )
+            )
     previous["observedGeneration"] = generation
+    named = {condition.type for condition in wanted}
     kept = [
-        condition
-        for condition in previous.get("conditions", [])
-        if condition["type"] not in (reasons.SPEC_VALID, reasons.READY)
+        condition for condition in previous.get("conditions", []) if condition["type"] not in named
     ]
     previous["conditions"] = kept + merge(
         previous.get("conditions", []), wanted, observed_generation=generation, now=now
@@ -131,6 +152,11 @@ def _store_problem(
 ) -> tuple[str, str] | None:
     """The first thing that keeps the store from being ready, as (reason, message)."""
     total = observed.tier.spec.pool.ranks
+    if plan.leftovers:
+        names = ", ".join(f"{kind} {name}" for kind, name in plan.leftovers)
+        return reasons.RANKS_NOT_READY, (
+            f"Waiting until what a deleted tier of this name left is collected: {names}."
+        )
     taken = sorted({*plan.conflicts, *outcome.conflicts})
     if taken:
         names = ", ".join(f"{kind} {name}" for kind, name in taken)
@@ -140,15 +166,14 @@ def _store_problem(
         )
     if outcome.failures:
         return reasons.APPLY_FAILED, "; ".join(outcome.failures)
-    if plan.restarts:
-        return reasons.ROLLING, f"{len(plan.restarts)} of {total} ranks are restarting."
+    rolling = {*(deletion.name for deletion in plan.restarts)}
+    if not plan.pending and (rolling or plan.outdated):
+        count = max(len(rolling), len(plan.outdated))
+        return reasons.ROLLING, f"{count} of {total} ranks are restarting."
+    if plan.missing:
+        return reasons.PAUSED, f"Paused, and not complete; waiting: {'; '.join(plan.pending)}."
     if ready < total:
-        waiting = [
-            f"rank {state.rank}: {state.waiting or 'no pod yet'}"
-            for state in plan.ranks
-            if not state.ready and (state.waiting or not state.pod)
-        ]
-        detail = f" ({'; '.join(waiting)})" if waiting else ""
+        detail = _why_not_ready(plan.ranks)
         return reasons.RANKS_NOT_READY, f"{ready} of {total} ranks are ready{detail}."
     if outcome.unverified:
         detail = "; ".join(f"rank {rank}: {why}" for rank, why in outcome.unverified.items())
@@ -156,10 +181,27 @@ def _store_problem(
     return None
 
 
+def _why_not_ready(ranks: Sequence[RankState]) -> str:
+    """Each cause once, with the ranks that it holds up."""
+    causes: dict[str, list[str]] = {}
+    for state in ranks:
+        if state.ready:
+            continue
+        cause = state.waiting or ("starting" if state.pod else "no pod yet")
+        # The text names the pod: without it, ranks that wait for the same are told of together.
+        if state.pod:
+            cause = cause.replace(state.pod, "<pod>")
+        causes.setdefault("stopping" if state.leaving else cause, []).append(str(state.rank))
+    told = [f"rank {', '.join(held)}: {cause}" for cause, held in causes.items()]
+    return f" ({'; '.join(told)})" if told else ""
+
+
 def _generation_current(observed: Observed, outcome: Outcome) -> Condition:
     live = observed.record.live
     name = engine_secret_name(observed.tier.metadata.name, live.id)
-    published = ("Secret", name) in observed.children or ("Secret", name) in outcome.created
+    found = observed.children.get(("Secret", name))
+    owned = found is not None and is_owned_by(found, observed.tier.metadata.uid)
+    published = owned or ("Secret", name) in outcome.created
     if published:
         return Condition(
             type=reasons.GENERATION_CURRENT,

@@ -1,7 +1,7 @@
 """Carrying out a plan. Only here does kvtier write."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kvtier.api.types import KVCacheTier
@@ -29,6 +29,7 @@ from kvtier.plan.observed import (
     SetConfig,
     StoreAction,
     child_key,
+    is_owned_by,
 )
 from kvtier.reconcile.memory import TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, proof
@@ -47,14 +48,15 @@ class NotLeading(Exception):
 
 @dataclass(slots=True)
 class Report:
-    """What happened. ``retry`` is the first error worth a backoff, ``reread`` asks for a new look
-    at everything at once."""
+    """What happened. ``taken`` are names that others were found to have, ``retry`` the first error
+    worth a backoff; ``reread`` asks for a new look at everything at once."""
 
     failures: list[str] = field(default_factory=list)
     created: list[ChildKey] = field(default_factory=list)
+    taken: list[ChildKey] = field(default_factory=list)
     unverified: dict[int, str] = field(default_factory=dict)
     retry: ApiError | None = None
-    reread: bool = False
+    reread: Conflict | None = None
 
 
 class Executor:
@@ -73,12 +75,12 @@ class Executor:
         report = Report()
         for obj in plan.creates:
             if obj["kind"] == "Secret":
-                await self._guarded(self._create(dict(obj), memory, report), obj, report)
-        if report.retry or report.reread:
+                await self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
+        if report.retry or report.reread or report.taken:
             # Another process made the record first, or nobody knows: its tokens are not ours.
             return report
         jobs = [
-            self._guarded(self._create(dict(obj), memory, report), obj, report)
+            self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
             for obj in plan.creates
             if obj["kind"] != "Secret"
         ]
@@ -86,24 +88,33 @@ class Executor:
             self._guarded(self._apply(apply, memory, report), apply.intent, report)
             for apply in plan.applies
         ]
-        await asyncio.gather(*jobs)
-        for deletion in (*plan.prunes, *plan.restarts):
-            await self._delete(deletion, tier, memory, report)
+        await _all(jobs)
+        for deletion in plan.restarts:
+            await self._delete(deletion, tier, report)
         await self._tell_stores(plan, tier=tier, record=record, memory=memory, report=report)
         return report
 
-    async def _create(self, obj: Object, memory: TierMemory, report: Report) -> None:
+    async def _create(
+        self, obj: Object, tier: KVCacheTier, memory: TierMemory, report: Report
+    ) -> None:
+        key = child_key(obj)
         try:
             memory.put(await self._cluster.create(obj))
-            report.created.append(child_key(obj))
+            report.created.append(key)
         except AlreadyExists:
-            kind = kind_of(obj)
-            found = await self._cluster.get(
-                kind, obj["metadata"]["namespace"], obj["metadata"]["name"]
-            )
-            if found is not None:
-                memory.put(found)
-            report.reread = True
+            metadata = obj["metadata"]
+            found = await self._cluster.get(kind_of(obj), metadata["namespace"], metadata["name"])
+            if found is None:
+                raise
+            memory.put(found)
+            if not is_owned_by(found, tier.metadata.uid):
+                report.taken.append(key)
+            elif obj["kind"] == "Secret":
+                # Made meanwhile, perhaps by another process with other tokens: read them first.
+                raise
+            else:
+                # Ours, but without the label that it is listed by.
+                memory.put(await self._cluster.apply(obj, uid=found["metadata"]["uid"]))
 
     async def _apply(self, apply: Apply, memory: TierMemory, report: Report) -> None:
         key = child_key(apply.intent)
@@ -133,25 +144,24 @@ class Executor:
         kind, name = child_key(obj)
         try:
             await job
-        except Conflict:
-            report.reread = True
+        except AlreadyExists as error:
+            report.reread = Conflict(status=409, reason="Conflict", message=error.message)
+        except Conflict as error:
+            report.reread = error
         except ApiError as error:
             report.failures.append(f"{kind} {name}: {error}")
             if not isinstance(error, Invalid):
                 report.retry = report.retry or error
 
-    async def _delete(
-        self, deletion: Delete, tier: KVCacheTier, memory: TierMemory, report: Report
-    ) -> None:
+    async def _delete(self, deletion: Delete, tier: KVCacheTier, report: Report) -> None:
         if not self._leads():
             raise NotLeading
         try:
             await self._cluster.delete(
                 _KINDS[deletion.kind], tier.metadata.namespace, deletion.name, uid=deletion.uid
             )
-            memory.children.pop((deletion.kind, deletion.name), None)
-        except Conflict:
-            report.reread = True
+        except Conflict as error:
+            report.reread = error
         except ApiError as error:
             report.failures.append(f"{deletion.kind} {deletion.name}: {error}")
             report.retry = report.retry or error
@@ -187,7 +197,7 @@ class Executor:
         jobs = []
         for state in plan.ranks:
             facts = memory.stores.get(state.rank)
-            if facts is None:
+            if facts is None or state.rank in plan.outdated:
                 continue
             if facts.error is not None:
                 report.unverified[state.rank] = facts.error
@@ -195,7 +205,7 @@ class Executor:
                 jobs.append(tell(state, by_rank[state.rank]))
             elif not plan.pending:
                 memory.proven[state.rank] = proof(tier, record=record, state=state)
-        await asyncio.gather(*jobs)
+        await _all(jobs)
 
     async def _run(self, store: Store, actions: list[StoreAction], record: Record) -> str | None:
         """Carry out one rank's actions; returns why it is not as wanted, None if it is."""
@@ -210,3 +220,10 @@ class Executor:
                     if loaded != acl_revision(record, rank=rank):
                         problems.append("its ACL file is not delivered yet")
         return "; ".join(problems) or None
+
+
+async def _all(jobs: Iterable[Awaitable[None]]) -> None:
+    """Run all at once and wait for all of them; then raise the first error, if any."""
+    for result in await asyncio.gather(*jobs, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

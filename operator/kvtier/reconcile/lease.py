@@ -102,7 +102,7 @@ class Lease:
         return False
 
     def _may_take(self, lease: Object, *, unchanged_for: float) -> bool:
-        spec = lease.get("spec", {})
+        spec = _spec(lease)
         # Our own name: a write of ours landed although its answer was lost.
         if spec.get("holderIdentity") in (None, "", self._identity):
             return True
@@ -132,7 +132,10 @@ class Lease:
         except (Conflict, NotFound):
             # Someone else wrote, or our own write of before landed after all, or it was deleted.
             lease = await self._get()
-            if lease is not None and lease["spec"].get("holderIdentity") != self._identity:
+            if (
+                lease is not None
+                and (lease.get("spec") or {}).get("holderIdentity") != self._identity
+            ):
                 return False
             try:
                 await self._write(lease, started=started)
@@ -143,7 +146,9 @@ class Lease:
     async def _release(self) -> None:
         self._valid_until = float("-inf")
         spec = {
-            name: value for name, value in self._mine["spec"].items() if name != "holderIdentity"
+            name: value
+            for name, value in (self._mine.get("spec") or {}).items()
+            if name != "holderIdentity"
         }
         try:
             await self._cluster.replace({**self._mine, "spec": spec})
@@ -158,7 +163,7 @@ class Lease:
     ) -> None:
         """Write that the Lease is ours, over the version that was read."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        before: Mapping[str, Any] = {} if lease is None else lease.get("spec", {})
+        before: Mapping[str, Any] = {} if lease is None else _spec(lease)
         spec = {
             **before,
             "holderIdentity": self._identity,
@@ -194,3 +199,8 @@ class Lease:
         """Seconds in which the Lease stays ours, or, while it is not, one deadline."""
         left = self._valid_until - self._clock.monotonic()
         return left if left > 0 else RENEW_DEADLINE
+
+
+def _spec(lease: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The spec, which somebody may have taken away."""
+    return lease.get("spec") or {}

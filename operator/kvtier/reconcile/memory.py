@@ -30,11 +30,19 @@ class TierMemory:
     full_at: float = float("-inf")
     """Monotonic time of the last full read."""
     restart_reason: str | None = None
+    written: Object | None = None
+    """The status as last written by this process."""
+    rereads: int = 0
+    """How often in a row another writer was in between."""
+    waiting_since: float | None = None
+    """Monotonic time at which ranks were first found not to be ready, None if all are."""
+    asked_at: dict[int, float] = field(default_factory=dict)
+    """By rank that did not answer: the monotonic time of the last try."""
     futile: dict[ChildKey, str] = field(default_factory=dict)
     """By child: the resourceVersion at which applying the intent changed nothing."""
 
-    def needs_full_read(self, *, now: float, resync: float) -> bool:
-        return self.body is None or now - self.full_at >= resync
+    def needs_full_read(self, *, now: float, every: float) -> bool:
+        return self.body is None or now - self.full_at >= every
 
     def forget_full_read(self) -> None:
         self.full_at = float("-inf")
@@ -70,6 +78,14 @@ class Memory:
 
     def peek(self, key: Key) -> TierMemory | None:
         return self._tiers.get(key)
+
+    def renew(self, key: Key, body: Object) -> TierMemory:
+        """The memory of the tier that has this name now: nothing is kept of one before it."""
+        tier = self.of(key)
+        if tier.body is not None and tier.body["metadata"]["uid"] != body["metadata"]["uid"]:
+            tier = self._tiers[key] = TierMemory()
+        tier.body = body
+        return tier
 
     def forget(self, key: Key) -> None:
         self._tiers.pop(key, None)

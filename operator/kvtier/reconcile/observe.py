@@ -17,6 +17,7 @@ from kvtier.cluster.protocol import (
 from kvtier.generation.acl import OPERATOR_USER, acl_revision
 from kvtier.generation.record import Record
 from kvtier.plan.observed import RankState, StoreFacts
+from kvtier.plan.plan import STORE_RETRY
 from kvtier.reconcile.memory import TierMemory
 from kvtier.render.names import TIER_LABEL
 from kvtier.render.valkey_conf import settings as valkey_settings
@@ -48,9 +49,11 @@ class Observer:
                 memory.replace_kind(kind.kind, objects, uid=tier.metadata.uid)
 
         wanted = [_BY_KIND[kind] for kind in kinds if kind in _BY_KIND]
-        if STATEFULSET in wanted or POD.kind in kinds:
-            wanted.append(POD)
         await asyncio.gather(*(read(kind) for kind in wanted))
+        if STATEFULSET in wanted or POD.kind in kinds:
+            # After their StatefulSets: no event tells of a pod, so what is read of pods may not be
+            # older than the StatefulSet whose event is then taken for known.
+            await read(POD)
 
     async def read_foreign(self, memory: TierMemory, tier: KVCacheTier) -> None:
         """Look again at objects of others that occupy one of the tier's names."""
@@ -91,26 +94,36 @@ class Observer:
         *,
         record: Record,
         states: Collection[RankState],
+        now: float,
     ) -> None:
-        """Ask the running ranks that are not proven to be as wanted."""
+        """Ask the running ranks that are not proven to be as wanted. ``now`` is monotonic."""
         wanted = valkey_settings(tier.spec).live
         credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
 
         async def ask(state: RankState) -> None:
-            memory.stores[state.rank] = await self._facts(
+            facts = await self._facts(
                 Address(host=str(state.address)), credentials, names=list(wanted)
             )
+            memory.stores[state.rank] = facts
+            if facts.error is None:
+                memory.asked_at.pop(state.rank, None)
+            else:
+                memory.asked_at[state.rank] = now
 
-        memory.stores.clear()
-        await asyncio.gather(
-            *(
-                ask(state)
-                for state in states
-                if state.address
-                and state.ready
-                and memory.proven.get(state.rank) != proof(tier, record=record, state=state)
-            )
-        )
+        asked = [
+            state
+            for state in states
+            if state.address
+            and state.ready
+            and memory.proven.get(state.rank) != proof(tier, record=record, state=state)
+            # A rank that does not answer costs a timeout: events of others do not wait for it.
+            and now - memory.asked_at.get(state.rank, float("-inf")) >= STORE_RETRY
+        ]
+        ready = {state.rank for state in states if state.ready}
+        memory.stores = {
+            rank: facts for rank, facts in memory.stores.items() if facts.error and rank in ready
+        }
+        await asyncio.gather(*(ask(state) for state in asked))
 
     async def _facts(
         self, address: Address, credentials: Credentials, *, names: list[str]

@@ -1,7 +1,8 @@
 """One reconcile: observe, plan, carry out, write the status."""
 
 import logging
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Protocol
@@ -10,21 +11,22 @@ from kvtier.api import reasons
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.tier import assess
-from kvtier.cluster.protocol import TIER, Cluster, Conflict, NotFound, Object
-from kvtier.generation.identity import generation_id
+from kvtier.cluster.protocol import POD, TIER, Cluster, Conflict, NotFound, Object
+from kvtier.generation.identity import generation_id, identity
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.plan.children import restart_field
-from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, child_key
+from kvtier.plan.drift import contains
+from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState, child_key
 from kvtier.plan.plan import make_plan
 from kvtier.plan.ranks import rank_states
 from kvtier.plan.status import Outcome, project, refused
 from kvtier.reconcile.clock import Clock
-from kvtier.reconcile.execute import Executor, Report
+from kvtier.reconcile.execute import Executor, NotLeading, Report
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.queue import Result
-from kvtier.reconcile.record import RecordLost, resolve, secret_names
+from kvtier.reconcile.record import RecordLost, is_stored, resolve, secret_names
 from kvtier.render.render import RenderSettings, render
 from kvtier.store.protocol import Connect
 
@@ -32,8 +34,13 @@ log = logging.getLogger(__name__)
 
 CHILD_KINDS = frozenset(kind.kind for kind in LISTED_CHILDREN)
 MAX_LISTED = 3
+EARLIEST_RESYNC = 0.9
+"""Share of the resync's interval after which the next one may come."""
+MOST_REREADS = 3
 REREAD_DELAY = 0.2
 """Seconds until a second look after another writer was in between."""
+WAITING_POLL = (5.0, 60.0)
+"""Least and most seconds between two looks at pods that are not ready; it grows with the wait."""
 
 
 class EventSink(Protocol):
@@ -73,44 +80,43 @@ class Reconciler:
         self._metrics = metrics
         self._jitter = jitter
         self._observer = Observer(cluster=cluster, connect=connect)
+        self._leads = leads
         self._executor = Executor(cluster=cluster, connect=connect, leads=leads)
         self.memory = Memory()
 
     async def reconcile(self, key: Key, dirty: frozenset[str]) -> Result:
         """Handle one key of the queue. Raises ApiError for what a later try may mend."""
         memory = self.memory.of(key)
-        full = not dirty or memory.needs_full_read(
-            now=self._clock.monotonic(), resync=self._settings.resync
+        full = memory.needs_full_read(
+            now=self._clock.monotonic(), every=EARLIEST_RESYNC * self._settings.resync
         )
         if full or TIER.kind in dirty:
-            memory.body = await self._cluster.get(TIER, *key)
-        body = memory.body
-        if body is None or "deletionTimestamp" in body["metadata"]:
-            # The garbage collector takes the children by their owner references.
-            self.memory.forget(key)
-            self._metrics.forget_tier(*key)
-            return Result()
+            body = await self._cluster.get(TIER, *key)
+            if body is None or "deletionTimestamp" in body["metadata"]:
+                # The garbage collector takes the children by their owner references.
+                self.memory.forget(key)
+                self._metrics.forget_tier(*key)
+                return Result()
+            before, memory = memory, self.memory.renew(key, body)
+            full = full or memory is not before
+        assert memory.body is not None
         try:
-            tier = parse_tier(body)
+            tier = parse_tier(memory.body)
         except InvalidTier as error:
-            await self._refuse(body, memory, reasons.INVALID_SPEC, str(error))
-            return self._later()
+            return await self._refuse(memory, reasons.INVALID_SPEC, str(error))
         await self._read(memory, tier, kinds=CHILD_KINDS if full else dirty, full=full)
+        states = rank_states(tier, children=memory.children, pods=memory.pods)
         try:
-            record = await resolve(
-                tier,
-                memory=memory,
-                states=rank_states(tier, children=memory.children, pods=memory.pods),
-                connect=self._connect,
-            )
+            record = await resolve(tier, memory=memory, states=states, connect=self._connect)
         except RecordLost as error:
-            await self._refuse(body, memory, reasons.RECORD_UNREADABLE, str(error))
-            return self._later()
+            return await self._refuse(memory, reasons.RECORD_UNREADABLE, str(error), ranks=states)
         if record.live.id != generation_id(tier.spec, version=record.identity_version):
-            await self._refuse(
-                body, memory, reasons.GENERATION_CHANGE_NOT_SUPPORTED, _refused_change(tier, record)
+            return await self._refuse(
+                memory,
+                reasons.GENERATION_CHANGE_NOT_SUPPORTED,
+                _refused_change(tier, record),
+                ranks=states,
             )
-            return self._later()
         return await self._bring_about(key, memory, tier, record)
 
     async def _read(
@@ -124,6 +130,9 @@ class Reconciler:
             await self._observer.read_secrets(
                 memory, namespace=tier.metadata.namespace, names=secret_names(tier)
             )
+        if memory.waiting_since is not None:
+            # Pods send no events, and why one waits changes without its StatefulSet.
+            kinds |= {POD.kind}
         await self._observer.read_children(memory, tier, kinds=kinds)
         if full:
             memory.full_at = self._clock.monotonic()
@@ -133,7 +142,9 @@ class Reconciler:
     ) -> Result:
         states = rank_states(tier, children=memory.children, pods=memory.pods)
         await self._observer.read_nodes(memory, states)
-        await self._observer.read_stores(memory, tier, record=record, states=states)
+        await self._observer.read_stores(
+            memory, tier, record=record, states=states, now=self._clock.monotonic()
+        )
         observed = Observed(
             tier=tier,
             record=record,
@@ -149,7 +160,7 @@ class Reconciler:
             observed, settings=self._settings.render, restart_reason=memory.restart_reason
         )
         report = await self._executor.carry_out(plan, tier=tier, record=record, memory=memory)
-        if not (report.reread or report.retry):
+        if is_stored(memory, tier):
             memory.record = record
         if plan.restarts:
             memory.restart_reason = None
@@ -158,16 +169,35 @@ class Reconciler:
         await self._tell(tier, [*plan.events, *_done(plan, report, repaired=repaired)])
         if changed:
             await self._tell(tier, _problems(plan, report))
-        self._metrics.set_tier(
-            *key, ranks=tier.spec.pool.ranks, ready=sum(state.ready for state in plan.ranks)
-        )
+        self._count_ranks(key, plan.ranks)
+        self._note_waiting(memory, plan.ranks)
+        return self._next(memory, plan, report)
+
+    def _count_ranks(self, key: Key, ranks: Sequence[RankState]) -> None:
+        self._metrics.set_tier(*key, ranks=len(ranks), ready=sum(state.ready for state in ranks))
+
+    def _note_waiting(self, memory: TierMemory, ranks: Sequence[RankState]) -> None:
+        if all(state.ready for state in ranks):
+            memory.waiting_since = None
+        elif memory.waiting_since is None:
+            memory.waiting_since = self._clock.monotonic()
+
+    def _next(self, memory: TierMemory, plan: Plan, report: Report) -> Result:
+        """When to look again. Raises the error that asks for a backoff."""
         if report.retry is not None:
             memory.forget_full_read()
             raise report.retry
-        if report.reread:
+        if report.reread is not None:
             memory.forget_full_read()
+            memory.rereads += 1
+            if memory.rereads > MOST_REREADS:
+                raise report.reread
             return Result(requeue_after=REREAD_DELAY)
-        return self._later(plan.requeue_after)
+        memory.rereads = 0
+        if plan.conflicts or plan.leftovers or report.taken:
+            # What others do to their objects sends no event.
+            memory.forget_full_read()
+        return self._later(memory, plan.requeue_after or (1.0 if report.taken else None))
 
     async def _write_status(
         self, memory: TierMemory, observed: Observed, plan: Plan, report: Report
@@ -177,6 +207,7 @@ class Reconciler:
             plan=plan,
             outcome=Outcome(
                 failures=tuple(report.failures),
+                conflicts=tuple(report.taken),
                 unverified=report.unverified,
                 created=tuple(report.created),
             ),
@@ -186,20 +217,40 @@ class Reconciler:
         assert memory.body is not None
         return await self._apply_status(memory, memory.body, status)
 
-    async def _refuse(self, body: Object, memory: TierMemory, reason: str, message: str) -> None:
+    async def _refuse(
+        self,
+        memory: TierMemory,
+        reason: str,
+        message: str,
+        *,
+        ranks: Sequence[RankState] | None = None,
+    ) -> Result:
         """Say that the spec is not accepted; nothing that runs is touched."""
-        status = refused(body, reason=reason, message=message, now=self._now())
+        body = memory.body
+        assert body is not None
+        status = refused(body, reason=reason, message=message, now=self._now(), ranks=ranks)
+        if ranks is not None:
+            self._count_ranks((body["metadata"]["namespace"], body["metadata"]["name"]), ranks)
+            self._note_waiting(memory, ranks)
         if await self._apply_status(memory, body, status):
             await self._recorder.record(
                 body, EventSpec(type=EventType.WARNING, reason=reason, message=message)
             )
+        result = self._later(memory)
+        # Events that come until the spec is accepted are not looked into.
+        memory.forget_full_read()
+        return result
 
     async def _apply_status(self, memory: TierMemory, body: Object, status: Object) -> bool:
         """Write the status if it differs from the last one; whether it was written."""
         metadata = body["metadata"]
         self._metrics.set_conditions(metadata["namespace"], metadata["name"], status["conditions"])
-        if status == body.get("status"):
+        live = body.get("status") or {}
+        # What others add to a status stays, as server-side apply leaves it.
+        if status == live or (status == memory.written and contains(live, status)):
             return False
+        if not self._leads():
+            raise NotLeading
         try:
             written = await self._cluster.apply_status(
                 {
@@ -214,7 +265,7 @@ class Reconciler:
             # The tier is gone, or another of its name has come: its own event says so.
             return False
         body["status"] = written.get("status", {})
-        memory.body = body
+        memory.written = status
         return True
 
     async def _tell(self, tier: KVCacheTier, events: Iterable[EventSpec]) -> None:
@@ -231,20 +282,32 @@ class Reconciler:
         for event in events:
             await self._recorder.record(body, event)
 
-    def _later(self, requeue_after: float | None = None) -> Result:
-        spread = 0.9 + 0.2 * self._jitter()
-        resync = self._settings.resync * spread
-        return Result(requeue_after=min(requeue_after or resync, resync))
+    def _later(self, memory: TierMemory, requeue_after: float | None = None) -> Result:
+        """The resync, spread so that tiers do not meet, or what comes before it."""
+        now = self._clock.monotonic()
+        spread = EARLIEST_RESYNC + 2 * (1 - EARLIEST_RESYNC) * self._jitter()
+        read_at = memory.full_at if math.isfinite(memory.full_at) else now
+        waits = [max(read_at + spread * self._settings.resync - now, REREAD_DELAY)]
+        if requeue_after is not None:
+            waits.append(requeue_after)
+        if memory.waiting_since is not None:
+            least, most = WAITING_POLL
+            waits.append(min(max((now - memory.waiting_since) / 2, least), most))
+        return Result(requeue_after=min(waits))
 
     def _now(self) -> str:
         return self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _refused_change(tier: KVCacheTier, record: Record) -> str:
+    wanted = identity(tier.spec, version=record.identity_version)
+    served = record.live.identity
+    names = [name for name in sorted({*wanted, *served}) if wanted.get(name) != served.get(name)]
+    changes = [f"{name} {wanted.get(name)!r} (served: {served.get(name)!r})" for name in names]
     return (
-        f"the spec now describes generation {generation_id(tier.spec)}, the ranks serve "
-        f"{record.live.id}: changing what identifies the KV is not supported yet. Undo the "
-        "change, or create a second tier and delete this one"
+        f"{_listed(changes)}: changing what identifies the KV is not supported yet, the ranks go "
+        f"on serving generation {record.live.id}. Undo the change, or create a second tier, move "
+        "the engines to it, and delete this one"
     )
 
 

@@ -2,15 +2,13 @@
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from kvtier.api.types import KVCacheTier
-from kvtier.cluster.protocol import Object
 from kvtier.generation.acl import OPERATOR_USER
 from kvtier.generation.identity import generation_id
-from kvtier.generation.record import InvalidRecord, Record, from_json, new_record
-from kvtier.plan.observed import RankState
+from kvtier.generation.record import InvalidRecord, LaterRecord, Record, from_json, new_record
+from kvtier.plan.observed import RankState, is_owned_by
 from kvtier.reconcile.memory import TierMemory
 from kvtier.redact import new_token
 from kvtier.render.names import RECORD_KEY, TOKEN_KEY, acl_name, engine_secret_name, operator_name
@@ -27,6 +25,11 @@ def secret_names(tier: KVCacheTier) -> list[str]:
     return [operator_name(name), acl_name(name), engine_secret_name(name, generation_id(tier.spec))]
 
 
+def is_stored(memory: TierMemory, tier: KVCacheTier) -> bool:
+    """Whether the tier's record is in its Secret, as last read or written."""
+    return _value(memory, tier, acl_name(tier.metadata.name), RECORD_KEY) is not None
+
+
 async def resolve(
     tier: KVCacheTier,
     *,
@@ -40,24 +43,26 @@ async def resolve(
     Raises RecordLost when ranks run whose users nobody can name: new tokens would lock engines
     out of a cache that still serves them.
     """
-    stored = _value(memory, acl_name(tier.metadata.name), RECORD_KEY)
+    name = tier.metadata.name
+    stored = _value(memory, tier, acl_name(name), RECORD_KEY)
+    unreadable = ""
     if stored is not None:
         try:
             return from_json(stored)
+        except LaterRecord as error:
+            raise RecordLost(
+                f"Secret {acl_name(name)}: {error}: run the release that wrote it"
+            ) from None
         except InvalidRecord as error:
-            if memory.record is not None:
-                return memory.record
-            unreadable: str | None = str(error)
-    else:
-        unreadable = None
+            unreadable = f" ({error})"
     if memory.record is not None:
-        # The Secret was deleted under a running operator: it still knows what was in it.
+        # The Secret was lost under a running operator: it still knows what was in it.
         return memory.record
     running = [state for state in states if state.address]
-    operator_token = _value(memory, operator_name(tier.metadata.name), TOKEN_KEY)
+    operator_token = _value(memory, tier, operator_name(name), TOKEN_KEY)
     generation = generation_id(tier.spec)
-    engine_token = _value(memory, engine_secret_name(tier.metadata.name, generation), TOKEN_KEY)
-    if not running and unreadable is None:
+    engine_token = _value(memory, tier, engine_secret_name(name, generation), TOKEN_KEY)
+    if not running:
         return new_record(
             tier.spec,
             operator_token=operator_token or token(),
@@ -65,8 +70,8 @@ async def resolve(
         )
     if operator_token is None:
         raise RecordLost(
-            f"Secrets {acl_name(tier.metadata.name)} and {operator_name(tier.metadata.name)} "
-            "cannot be read while ranks run: delete the rank pods to start the tier afresh"
+            f"Secrets {acl_name(name)} and {operator_name(name)} cannot be read{unreadable} while "
+            "ranks run: delete the rank pods to start the tier afresh"
         )
     found = await _adopt(
         [state for state in running if state.ready],
@@ -76,9 +81,8 @@ async def resolve(
     )
     if found is None and engine_token is None:
         raise RecordLost(
-            f"the ranks serve no generation {generation} and its record is lost"
-            + (f" ({unreadable})" if unreadable else "")
-            + ": delete the rank pods to start the tier afresh"
+            f"the ranks serve no generation {generation} and its record is lost{unreadable}: "
+            "delete the rank pods to start the tier afresh"
         )
     return new_record(
         tier.spec, operator_token=operator_token, engine_token=found or str(engine_token)
@@ -103,9 +107,14 @@ async def _adopt(
     return None
 
 
-def _value(memory: TierMemory, secret: str, key: str) -> str | None:
-    """One decoded value of a Secret as last read, None if it is not there or not text."""
-    obj: Object | Mapping[str, Any] = memory.children.get(("Secret", secret), {})
+def _value(memory: TierMemory, tier: KVCacheTier, secret: str, key: str) -> str | None:
+    """One decoded value of a Secret of this tier as last read; None if there is none.
+
+    What somebody else put under that name, or a deleted tier left there, says nothing about ours.
+    """
+    obj = memory.children.get(("Secret", secret))
+    if obj is None or not is_owned_by(obj, tier.metadata.uid):
+        return None
     encoded = (obj.get("data") or {}).get(key)
     if encoded is None:
         return None

@@ -6,7 +6,6 @@ TIER_LABEL = f"{GROUP}/tier-name"
 RANK_LABEL = f"{GROUP}/rank"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 RESTART_HASH = f"{GROUP}/restart-hash"
-TEMPLATE_HASH = f"{GROUP}/template-hash"
 PORT = 6379
 
 

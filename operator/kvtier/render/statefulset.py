@@ -9,7 +9,6 @@ from kvtier.render.names import (
     CONFIG_KEY,
     PORT,
     RESTART_HASH,
-    TEMPLATE_HASH,
     TIER_LABEL,
     acl_key,
     acl_name,
@@ -38,7 +37,6 @@ def statefulset(tier: KVCacheTier, rank: int, *, image: str) -> dict[str, Any]:
     name = rank_name(tier.metadata.name, rank)
     template = _template(tier, rank, image=image)
     meta = metadata(tier, name, rank=rank)
-    meta["annotations"] = {TEMPLATE_HASH: digest(template)}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",

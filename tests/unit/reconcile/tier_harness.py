@@ -9,7 +9,7 @@ from kvtier.cluster.protocol import CONFIGMAP, POD, SECRET, STATEFULSET, TIER, O
 from kvtier.controller import Watcher
 from kvtier.metrics import Metrics
 from kvtier.plan.observed import EventSpec
-from kvtier.reconcile.clock import Clock
+from kvtier.reconcile.clock import FakeClock
 from kvtier.reconcile.memory import Key
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
 from kvtier.render.names import CONFIG_KEY, acl_key, acl_name, config_name
@@ -63,7 +63,7 @@ class PlainRecorder:
 class Operator:
     """One operator process; ``restart`` loses everything that it had in memory."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.cluster = FakeCluster(clock=clock)
         self.stores = FakeStores()
@@ -118,6 +118,7 @@ class Operator:
 
     async def resync(self) -> None:
         """The timer of the resync fires."""
+        await self.clock.advance(1.2 * RESYNC)
         self.queue.add(KEY)
         await self.settle()
 
@@ -161,6 +162,10 @@ class Operator:
 
     def pods(self) -> dict[str, Object]:
         return {each["metadata"]["name"]: each for each in self.cluster.all(POD)}
+
+    def uids(self) -> dict[str, str]:
+        """Pods by name, to see which are new ones."""
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
 
     def server(self, pod: str) -> FakeServer:
         return self.stores.servers[Address(host=self.pods()[pod]["status"]["podIP"])]

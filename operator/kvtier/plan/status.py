@@ -53,7 +53,9 @@ def project(
         "observedGeneration": tier.metadata.generation,
         "conditions": _merged(tier, conditions, now=now),
         "ranks": f"{ready}/{tier.spec.pool.ranks}",
-        "rankStates": [_rank_status(state, observed) for state in plan.ranks],
+        "rankStates": [
+            _rank_status(state, domain=_domain(observed, state.node)) for state in plan.ranks
+        ],
         "breakEven": assessment.status(),
         "verdict": "Unknown",
         "generations": [
@@ -95,15 +97,12 @@ def refused(
     if ranks is not None:
         ready = sum(state.ready for state in ranks)
         previous["ranks"] = f"{ready}/{len(ranks)}"
-        if ready < len(ranks):
-            wanted.append(
-                Condition(
-                    type=reasons.STORE_READY,
-                    status=False,
-                    reason=reasons.RANKS_NOT_READY,
-                    message=f"{ready} of {len(ranks)} ranks are ready{_why_not_ready(ranks)}.",
-                )
-            )
+        before = {entry["rank"]: entry for entry in previous.get("rankStates", [])}
+        previous["rankStates"] = [
+            _rank_status(state, domain=_same_node(before.get(state.rank, {}), state))
+            for state in ranks
+        ]
+        wanted.append(_store_of_a_refused(ranks, ready=ready))
     previous["observedGeneration"] = generation
     named = {condition.type for condition in wanted}
     kept = [
@@ -113,6 +112,28 @@ def refused(
         previous.get("conditions", []), wanted, observed_generation=generation, now=now
     )
     return previous
+
+
+def _store_of_a_refused(ranks: Sequence[RankState], *, ready: int) -> Condition:
+    total = len(ranks)
+    if ready < total:
+        return Condition(
+            type=reasons.STORE_READY,
+            status=False,
+            reason=reasons.RANKS_NOT_READY,
+            message=f"{ready} of {total} ranks are ready{_why_not_ready(ranks)}.",
+        )
+    return Condition(
+        type=reasons.STORE_READY,
+        status=True,
+        reason=reasons.ALL_RANKS_READY,
+        message=f"All {total} ranks are ready, as the spec was before.",
+    )
+
+
+def _same_node(entry: Mapping[str, Any], state: RankState) -> str | None:
+    domain: str | None = entry.get("domain")
+    return domain if entry.get("node") == state.node else None
 
 
 def _merged(
@@ -245,21 +266,20 @@ def _placement(assessment: Assessment) -> Condition:
     )
 
 
-def _rank_status(state: RankState, observed: Observed) -> dict[str, Any]:
+def _rank_status(state: RankState, *, domain: str | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"rank": state.rank, "ready": state.ready}
     if state.node:
         entry["node"] = state.node
-        domain = _domain(observed, state.node)
-        if domain:
-            entry["domain"] = domain
+    if domain:
+        entry["domain"] = domain
     if state.started_at:
         entry["startedAt"] = state.started_at
     return entry
 
 
-def _domain(observed: Observed, node: str) -> str | None:
+def _domain(observed: Observed, node: str | None) -> str | None:
     """The node's value of the nearest declared domain that is wider than one node."""
-    labels = observed.node_labels.get(node, {})
+    labels = observed.node_labels.get(node or "", {})
     for domain in observed.tier.spec.placement.domains:
         value = labels.get(domain.key)
         if value and domain.key != "kubernetes.io/hostname":

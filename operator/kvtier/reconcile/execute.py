@@ -48,11 +48,15 @@ class NotLeading(Exception):
 
 @dataclass(slots=True)
 class Report:
-    """What happened. ``taken`` are names that others were found to have, ``retry`` the first error
-    worth a backoff; ``reread`` asks for a new look at everything at once."""
+    """What happened.
+
+    ``applied`` says it in words, ``taken`` are names that others were found to have, ``retry`` is
+    the first error worth a backoff; ``reread`` asks for a new look at everything at once.
+    """
 
     failures: list[str] = field(default_factory=list)
     created: list[ChildKey] = field(default_factory=list)
+    applied: list[str] = field(default_factory=list)
     taken: list[ChildKey] = field(default_factory=list)
     unverified: dict[int, str] = field(default_factory=dict)
     retry: ApiError | None = None
@@ -127,7 +131,9 @@ class Executor:
         result = await self._cluster.apply(apply.intent, uid=apply.uid)
         memory.put(result)
         memory.futile.pop(key, None)
-        if not contains(result, apply.intent):
+        if contains(result, apply.intent):
+            report.applied.append(f"{apply.field} of {key[0]} {key[1]}")
+        else:
             memory.futile[key] = result["metadata"]["resourceVersion"]
             report.failures.append(
                 f"{key[0]} {key[1]}: {apply.field} does not stay as kvtier applies it"

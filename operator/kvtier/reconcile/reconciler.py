@@ -17,7 +17,7 @@ from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.plan.children import restart_field
 from kvtier.plan.drift import contains
-from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState, child_key
+from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
 from kvtier.plan.plan import make_plan
 from kvtier.plan.ranks import rank_states
 from kvtier.plan.status import Outcome, project, refused
@@ -166,7 +166,7 @@ class Reconciler:
             memory.restart_reason = None
         repaired = tier.status.get("observedGeneration") == tier.metadata.generation
         changed = await self._write_status(memory, observed, plan, report)
-        await self._tell(tier, [*plan.events, *_done(plan, report, repaired=repaired)])
+        await self._tell(tier, [*plan.events, *_done(report, repaired=repaired)])
         if changed:
             await self._tell(tier, _problems(plan, report))
         self._count_ranks(key, plan.ranks)
@@ -311,7 +311,7 @@ def _refused_change(tier: KVCacheTier, record: Record) -> str:
     )
 
 
-def _done(plan: Plan, report: Report, *, repaired: bool) -> list[EventSpec]:
+def _done(report: Report, *, repaired: bool) -> list[EventSpec]:
     """What was written, in one event each. Without a changed spec, it was a repair."""
     events: list[EventSpec] = []
     if report.created:
@@ -320,10 +320,8 @@ def _done(plan: Plan, report: Report, *, repaired: bool) -> list[EventSpec]:
             (reasons.REPAIRED, "Created again") if repaired else (reasons.CREATED, "Created")
         )
         events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
-    if plan.applies:
-        what = _listed(
-            [f"{apply.field} of {' '.join(child_key(apply.intent))}" for apply in plan.applies]
-        )
+    if report.applied:
+        what = _listed(report.applied)
         reason, verb = (
             (reasons.REPAIRED, "Brought back") if repaired else (reasons.APPLIED, "Applied")
         )
@@ -346,7 +344,7 @@ def _problems(plan: Plan, report: Report) -> list[EventSpec]:
             reasons.NAME_CONFLICT,
             f"{kind} {name} exists and is not this tier's: it is left alone.",
         )
-        for kind, name in plan.conflicts
+        for kind, name in sorted({*plan.conflicts, *report.taken})
     ]
     refused_writes = [
         EventSpec(EventType.WARNING, reasons.APPLY_FAILED, failure) for failure in report.failures

@@ -17,7 +17,7 @@ from livecluster.tier import CHILD_KINDS, Tier, manifest
 from livecluster.waiting import eventually
 
 RANKS = 8
-SPEC = {"pool": {"ranks": RANKS}, "store": {"ioThreads": 1}}
+SPEC = {"pool": {"ranks": RANKS}, "store": {"ioThreads": 1, "cpu": "250m"}}
 GIVE_UP_SECONDS = 90.0
 GONE_SECONDS = 120.0
 

@@ -44,6 +44,9 @@ def make_plan(
     stale = outdated(tier, states=ranks, intents=by_key)
     actions = _store_actions(observed, ranks, outdated=stale)
     pods, events = restarts(observed, states=ranks, intents=by_key, reason=restart_reason)
+    if any(apply.intent["kind"] == "StatefulSet" for apply in children.applies):
+        # A pod that is made now could still be made from the template that is being put right.
+        pods, events = (), ()
     common = Plan(
         conflicts=children.conflicts,
         leftovers=children.leftovers,
@@ -54,7 +57,7 @@ def make_plan(
     if tier.spec.paused:
         return replace(
             common,
-            pending=_described(children, actions=actions, restarting=len({*stale, *pods})),
+            pending=_described(children, actions=actions, restarting=max(len(stale), len(pods))),
             missing=tuple(map(child_key, children.creates)),
         )
     return replace(

@@ -6,6 +6,7 @@ import pytest
 from tier_harness import KEY, Operator, spec
 
 from kvtier.cluster.protocol import (
+    POD,
     STATEFULSET,
 )
 from kvtier.store.fake import Fault
@@ -167,3 +168,20 @@ async def test_a_rank_that_is_about_to_restart_is_not_told_a_maxmemory_above_its
     ready.apply(spec(memoryPerRank="512Mi"))
     await ready.settle()
     assert not [call for server in servers for call in server.calls if call.name == "config_set"]
+
+
+async def test_a_restart_waits_until_the_edited_template_is_put_right(ready: Operator) -> None:
+    edited = [{**container(ready, "demo-r0"), "image": "evil:1"}]
+    annotation = {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}
+    template = {"metadata": {"annotations": annotation}, "spec": {"containers": edited}}
+    ready.cluster.edit(STATEFULSET, NAMESPACE, "demo-r0", {"spec": {"template": template}})
+    await ready.settle()
+    verbs = [
+        (request.verb, request.kind.kind)
+        for request in ready.cluster.requests
+        if request.name == "demo-r0" or request.kind in (POD, STATEFULSET)
+    ]
+    put_right = verbs.index(("apply", "StatefulSet"))
+    deleted = verbs.index(("delete", "Pod"))
+    assert ("list", "StatefulSet") in verbs[put_right:deleted]
+    assert ready.pods()["demo-r0-0"]["spec"]["containers"][0]["image"] != "evil:1"

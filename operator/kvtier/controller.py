@@ -5,7 +5,6 @@ writes nothing at all.
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,8 +14,6 @@ from kvtier.api.types import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from kvtier.reconcile.memory import Key, Memory
 from kvtier.reconcile.queue import KeyedQueue
 from kvtier.render.names import TIER_LABEL
-
-log = logging.getLogger(__name__)
 
 CHILDREN = (("apps", "v1", "statefulsets"), ("", "v1", "services"), ("", "v1", "configmaps"))
 MANAGED_BY = "app.kubernetes.io/managed-by=kvtier"

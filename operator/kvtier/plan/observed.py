@@ -134,6 +134,7 @@ class Plan:
 
     ``conflicts`` are names that others have, ``leftovers`` names that a deleted tier of the same
     name still has. ``outdated`` are the ranks whose pods were not made from what the spec asks for.
+    ``restart_reason`` is the field whose change asks for the restart that is due, if one is known.
     ``pending`` says what is not done while the tier is paused, ``missing`` which children that
     leaves out.
     """
@@ -145,6 +146,7 @@ class Plan:
     conflicts: tuple[ChildKey, ...] = ()
     leftovers: tuple[ChildKey, ...] = ()
     outdated: tuple[int, ...] = ()
+    restart_reason: str | None = None
     pending: tuple[str, ...] = ()
     missing: tuple[ChildKey, ...] = ()
     events: tuple[EventSpec, ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kvtier.generation.acl import acl_revision
-from kvtier.plan.children import ChildPlan, plan_children
+from kvtier.plan.children import ChildPlan, plan_children, restart_field
 from kvtier.plan.observed import (
     ChildKey,
     LoadAcl,
@@ -34,7 +34,7 @@ def make_plan(
 ) -> Plan:
     """What brings the cluster and the ranks to the tier's intent.
 
-    ``restart_reason`` is the field whose change asked for the restart that may be under way.
+    ``restart_reason`` is what an earlier plan said of the restart that may be under way.
     """
     tier = observed.tier
     ranks = rank_states(tier, children=observed.children, pods=observed.pods)
@@ -43,7 +43,8 @@ def make_plan(
     by_key: Mapping[ChildKey, Object] = {child_key(intent): intent for intent in intents}
     stale = outdated(tier, states=ranks, intents=by_key)
     actions = _store_actions(observed, ranks, outdated=stale)
-    pods, events = restarts(observed, states=ranks, intents=by_key, reason=restart_reason)
+    reason = restart_field(intents, observed.children) or restart_reason
+    pods, events = restarts(observed, states=ranks, intents=by_key, stale=stale, reason=reason)
     if any(apply.intent["kind"] == "StatefulSet" for apply in children.applies):
         # A pod that is made now could still be made from the template that is being put right.
         pods, events = (), ()
@@ -51,6 +52,7 @@ def make_plan(
         conflicts=children.conflicts,
         leftovers=children.leftovers,
         outdated=stale,
+        restart_reason=restart_reason,
         ranks=ranks,
         requeue_after=_requeue(observed, children, actions=() if tier.spec.paused else actions),
     )
@@ -65,6 +67,7 @@ def make_plan(
         creates=children.creates,
         applies=children.applies,
         restarts=pods,
+        restart_reason=reason,
         store_actions=actions,
         events=events,
     )

@@ -105,9 +105,10 @@ def restarts(
     *,
     states: Sequence[RankState],
     intents: Mapping[ChildKey, Object],
+    stale: Sequence[int],
     reason: str | None,
 ) -> tuple[tuple[Delete, ...], tuple[EventSpec, ...]]:
-    """The pods that must restart, and what to tell about it.
+    """The pods that must restart, and what to tell about it. ``stale`` is what ``outdated`` found.
 
     Two things ask for a restart: the spec, by another restart hash, and a person, by ``kubectl
     rollout restart``. That a pod's template differs in anything else does not: another release
@@ -118,7 +119,6 @@ def restarts(
     restarts.
     """
     tier = observed.tier
-    stale = set(outdated(tier, states=states, intents=intents))
     chosen: list[RankState] = []
     for state in states:
         live = observed.children.get(("StatefulSet", rank_name(tier.metadata.name, state.rank)))

@@ -24,7 +24,6 @@ class Outcome:
     conflicts: tuple[ChildKey, ...] = ()
     unverified: Mapping[int, str] = field(default_factory=dict)
     created: tuple[ChildKey, ...] = ()
-    changed: bool = False
 
 
 def project(
@@ -121,7 +120,7 @@ def _store_of_a_refused(ranks: Sequence[RankState], *, ready: int) -> Condition:
             type=reasons.STORE_READY,
             status=False,
             reason=reasons.RANKS_NOT_READY,
-            message=f"{ready} of {total} ranks are ready{_why_not_ready(ranks)}.",
+            message=_not_ready(ranks, ready=ready),
         )
     return Condition(
         type=reasons.STORE_READY,
@@ -194,16 +193,15 @@ def _store_problem(
     if plan.missing:
         return reasons.PAUSED, f"Paused, and not complete; waiting: {'; '.join(plan.pending)}."
     if ready < total:
-        detail = _why_not_ready(plan.ranks)
-        return reasons.RANKS_NOT_READY, f"{ready} of {total} ranks are ready{detail}."
+        return reasons.RANKS_NOT_READY, _not_ready(plan.ranks, ready=ready)
     if outcome.unverified:
         detail = "; ".join(f"rank {rank}: {why}" for rank, why in outcome.unverified.items())
         return reasons.SETTINGS_NOT_APPLIED, f"Not as wanted yet: {detail}."
     return None
 
 
-def _why_not_ready(ranks: Sequence[RankState]) -> str:
-    """Each cause once, with the ranks that it holds up."""
+def _not_ready(ranks: Sequence[RankState], *, ready: int) -> str:
+    """How many are, and each cause once with the ranks that it holds up."""
     causes: dict[str, list[str]] = {}
     for state in ranks:
         if state.ready:
@@ -214,7 +212,7 @@ def _why_not_ready(ranks: Sequence[RankState]) -> str:
             cause = cause.replace(state.pod, "<pod>")
         causes.setdefault("stopping" if state.leaving else cause, []).append(str(state.rank))
     told = [f"rank {', '.join(held)}: {cause}" for cause, held in causes.items()]
-    return f" ({'; '.join(told)})" if told else ""
+    return f"{ready} of {len(ranks)} ranks are ready ({'; '.join(told)})."
 
 
 def _generation_current(observed: Observed, outcome: Outcome) -> Condition:

@@ -1,8 +1,9 @@
 """Carrying out a plan. Only here does kvtier write."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvtier.api.types import KVCacheTier
 from kvtier.cluster.protocol import (
@@ -123,10 +124,9 @@ class Executor:
     async def _apply(self, apply: Apply, memory: TierMemory, report: Report) -> None:
         key = child_key(apply.intent)
         before = memory.children[key]["metadata"].get("resourceVersion")
+        futile = f"{key[0]} {key[1]}: {apply.field} does not stay as kvtier applies it"
         if memory.futile.get(key) == before:
-            report.failures.append(
-                f"{key[0]} {key[1]}: {apply.field} does not stay as kvtier applies it"
-            )
+            report.failures.append(futile)
             return
         result = await self._cluster.apply(apply.intent, uid=apply.uid)
         memory.put(result)
@@ -135,17 +135,14 @@ class Executor:
             report.applied.append(f"{apply.field} of {key[0]} {key[1]}")
         else:
             memory.futile[key] = result["metadata"]["resourceVersion"]
-            report.failures.append(
-                f"{key[0]} {key[1]}: {apply.field} does not stay as kvtier applies it"
-            )
+            report.failures.append(futile)
 
     async def _guarded(
-        self, job: Awaitable[None], obj: Mapping[str, object], report: Report
+        self, job: Coroutine[Any, Any, None], obj: Mapping[str, object], report: Report
     ) -> None:
         """Run one write; what the server answers becomes part of the report."""
         if not self._leads():
-            if asyncio.iscoroutine(job):
-                job.close()
+            job.close()
             raise NotLeading
         kind, name = child_key(obj)
         try:

@@ -1,11 +1,10 @@
 """What the reconciler keeps of each tier between two runs. All of it can be lost."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kvtier.cluster.protocol import Object
 from kvtier.generation.record import Record
-from kvtier.plan.observed import ChildKey, StoreFacts
+from kvtier.plan.observed import ChildKey, StoreFacts, is_owned_by
 
 Key = tuple[str, str]
 """(namespace, name) of a tier."""
@@ -55,16 +54,12 @@ class TierMemory:
         foreign = {
             key: obj
             for key, obj in self.children.items()
-            if key[0] == kind and not _names_owner(obj, uid)
+            if key[0] == kind and not is_owned_by(obj, uid)
         }
         self.children = {key: obj for key, obj in self.children.items() if key[0] != kind}
         self.children |= foreign
         for obj in objects:
             self.put(obj)
-
-
-def _names_owner(obj: Object, uid: str) -> bool:
-    return any(owner.get("uid") == uid for owner in obj["metadata"].get("ownerReferences", []))
 
 
 class Memory:
@@ -76,9 +71,6 @@ class Memory:
     def of(self, key: Key) -> TierMemory:
         return self._tiers.setdefault(key, TierMemory())
 
-    def peek(self, key: Key) -> TierMemory | None:
-        return self._tiers.get(key)
-
     def renew(self, key: Key, body: Object) -> TierMemory:
         """The memory of the tier that has this name now: nothing is kept of one before it."""
         tier = self.of(key)
@@ -89,9 +81,6 @@ class Memory:
 
     def forget(self, key: Key) -> None:
         self._tiers.pop(key, None)
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._tiers)
 
     def is_known_version(self, key: Key, obj: Object) -> bool:
         """Whether an event only tells what this process wrote or has read already."""

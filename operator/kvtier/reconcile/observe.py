@@ -16,7 +16,7 @@ from kvtier.cluster.protocol import (
 )
 from kvtier.generation.acl import OPERATOR_USER, acl_revision
 from kvtier.generation.record import Record
-from kvtier.plan.observed import RankState, StoreFacts
+from kvtier.plan.observed import RankState, StoreFacts, is_owned_by
 from kvtier.plan.plan import STORE_RETRY
 from kvtier.reconcile.memory import TierMemory
 from kvtier.render.names import TIER_LABEL
@@ -58,8 +58,7 @@ class Observer:
     async def read_foreign(self, memory: TierMemory, tier: KVCacheTier) -> None:
         """Look again at objects of others that occupy one of the tier's names."""
         for (kind, name), obj in list(memory.children.items()):
-            owners = obj["metadata"].get("ownerReferences", [])
-            if kind in _BY_KIND and not any(o.get("uid") == tier.metadata.uid for o in owners):
+            if kind in _BY_KIND and not is_owned_by(obj, tier.metadata.uid):
                 memory.children.pop((kind, name))
                 fresh = await self._cluster.get(_BY_KIND[kind], tier.metadata.namespace, name)
                 if fresh is not None:

@@ -1,6 +1,5 @@
 """One reconcile: observe, plan, carry out, write the status."""
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from kvtier.cluster.protocol import POD, TIER, Cluster, Conflict, NotFound, Obje
 from kvtier.generation.identity import generation_id, identity
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
-from kvtier.plan.children import restart_field
 from kvtier.plan.drift import contains
 from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
 from kvtier.plan.plan import make_plan
@@ -27,10 +25,8 @@ from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.queue import Result
 from kvtier.reconcile.record import RecordLost, is_stored, resolve, secret_names
-from kvtier.render.render import RenderSettings, render
+from kvtier.render.render import RenderSettings
 from kvtier.store.protocol import Connect
-
-log = logging.getLogger(__name__)
 
 CHILD_KINDS = frozenset(kind.kind for kind in LISTED_CHILDREN)
 MAX_LISTED = 3
@@ -153,17 +149,13 @@ class Reconciler:
             node_labels=memory.nodes,
             stores=dict(memory.stores),
         )
-        if not tier.spec.paused:
-            intents = render(tier, record, settings=self._settings.render)
-            memory.restart_reason = restart_field(intents, memory.children) or memory.restart_reason
         plan = make_plan(
             observed, settings=self._settings.render, restart_reason=memory.restart_reason
         )
         report = await self._executor.carry_out(plan, tier=tier, record=record, memory=memory)
         if is_stored(memory, tier):
             memory.record = record
-        if plan.restarts:
-            memory.restart_reason = None
+        memory.restart_reason = None if plan.restarts else plan.restart_reason
         repaired = tier.status.get("observedGeneration") == tier.metadata.generation
         changed = await self._write_status(memory, observed, plan, report)
         await self._tell(tier, [*plan.events, *_done(report, repaired=repaired)])

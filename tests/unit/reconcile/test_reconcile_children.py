@@ -153,7 +153,7 @@ async def test_a_second_owner_is_no_drift(ready: Operator) -> None:
     found = ready.cluster.peek(SERVICE, NAMESPACE, "demo-r1")
     assert found is not None
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "demo", "uid": "other"}
-    owners = [other, *found["metadata"]["ownerReferences"]]
+    owners = [*found["metadata"]["ownerReferences"], other]
     writes = len(ready.cluster.writes)
     ready.cluster.edit(SERVICE, NAMESPACE, "demo-r1", {"metadata": {"ownerReferences": owners}})
     await ready.settle()

@@ -175,6 +175,8 @@ async def test_a_restart_waits_until_the_edited_template_is_put_right(ready: Ope
     annotation = {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}
     template = {"metadata": {"annotations": annotation}, "spec": {"containers": edited}}
     ready.cluster.edit(STATEFULSET, NAMESPACE, "demo-r0", {"spec": {"template": template}})
+    # The controller of StatefulSets has seen the edit before kvtier has.
+    ready.cluster.run_statefulsets()
     await ready.settle()
     verbs = [
         (request.verb, request.kind.kind)
@@ -185,3 +187,26 @@ async def test_a_restart_waits_until_the_edited_template_is_put_right(ready: Ope
     deleted = verbs.index(("delete", "Pod"))
     assert ("list", "StatefulSet") in verbs[put_right:deleted]
     assert ready.pods()["demo-r0-0"]["spec"]["containers"][0]["image"] != "evil:1"
+
+
+async def test_no_rank_restarts_before_its_statefulset_has_taken_the_new_template_up(
+    ready: Operator,
+) -> None:
+    pods = ready.uids()
+    ready.apply(spec(memoryPerRank="512Mi"))
+    for _ in range(3):
+        await ready.settle(kubelets=False)
+        ready.queue.add(KEY, dirty=frozenset({"StatefulSet"}))
+    assert not [request for request in ready.cluster.requests if request.verb == "delete"]
+    await ready.settle()
+    assert not set(ready.uids().values()) & set(pods.values())
+
+
+async def test_what_waits_while_paused_are_no_settings_of_ranks_that_must_restart(
+    ready: Operator,
+) -> None:
+    ready.apply({**spec(memoryPerRank="512Mi"), "paused": True})
+    await ready.settle()
+    waiting = ready.condition("StoreReady")["message"]
+    assert "restart 2 ranks" in waiting
+    assert "settings of rank" not in waiting

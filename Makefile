@@ -10,7 +10,7 @@ IMAGE ?=
 # Another local cluster has the addresses of offset 0: make demo OFFSET=2
 OFFSET ?=
 
-.PHONY: help demo demo-down test unit apiserver cluster lint bench crd lock clean
+.PHONY: help demo demo-down test unit apiserver cluster lint bench campaign crd lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -48,6 +48,11 @@ lint: $(VENV)/.installed ## ruff and mypy --strict
 bench: $(VENV)/.installed ## Ratios against floors, in one run
 	$(CLUSTER) build
 	$(BIN)/pytest tests/bench -s
+
+# One test, or those of one kind: make campaign ONLY=soak
+campaign: $(VENV)/.installed ## What takes long: kills, faults, an hour of steady state; into the docs
+	$(CLUSTER) build
+	KVTIER_RECORD=1 $(BIN)/pytest tests/campaign -s $(if $(ONLY),-k '$(ONLY)')
 
 crd: $(VENV)/.installed ## Write the CRD and the field table again from the models
 	$(BIN)/kvtier crd > crds/kvtier.dev_kvcachetiers.yaml

@@ -1,0 +1,40 @@
+"""One cluster for what takes longer than a test run may, with kvtier as users install it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from livecluster.cluster import LiveCluster
+from livecluster.fixtures import NewTier, bring_up, installed, tiers
+from livecluster.installation import Installation
+
+TEST_SECONDS = 900
+"""A test that needs longer marks itself with its own timeout."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bound each test without the session's bring-up."""
+    for item in items:
+        if "tests/campaign/" in item.path.as_posix() and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def live() -> Iterator[LiveCluster]:
+    yield from bring_up(name="campaign", offset=9)
+
+
+@pytest.fixture(scope="session")
+def kvtier(live: LiveCluster) -> Iterator[Installation]:
+    """The release with the chart's own values."""
+    yield from installed(live, values={})
+
+
+@pytest.fixture
+def new_tier(
+    live: LiveCluster, kvtier: Installation, request: pytest.FixtureRequest
+) -> Iterator[NewTier]:
+    """Makes tiers in a namespace of the test's own."""
+    with tiers(live, label=request.node.name.removeprefix("test_")) as new:
+        yield new

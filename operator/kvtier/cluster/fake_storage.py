@@ -1,9 +1,8 @@
 """The state of the in-memory API server: objects, versions, field ownership, preconditions."""
 
-import copy
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from kvtier.cluster import fieldsets
 from kvtier.cluster.protocol import (
@@ -19,6 +18,7 @@ from kvtier.cluster.protocol import (
 )
 from kvtier.reconcile.clock import Clock
 
+T = TypeVar("T")
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 Id = tuple[Kind, str, str]
 Owner = tuple[str, str, str]
@@ -52,23 +52,24 @@ class Storage:
         return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def get(self, where: Id) -> Object | None:
-        return copy.deepcopy(self._objects.get(where))
+        return copied(self._objects.get(where))
 
-    def list(self, kind: Kind, namespace: str, selector: str) -> list[Object]:
+    def list(self, kind: Kind, namespace: str, selector: str, *, fields: str = "") -> list[Object]:
         found = [
             where
             for where, obj in self._objects.items()
             if where[0] == kind
             and namespace in ("", where[1])
             and selects(selector, obj["metadata"].get("labels", {}))
+            and _has_fields(obj, fields)
         ]
-        return [copy.deepcopy(self._objects[where]) for where in sorted(found, key=lambda w: w[1:])]
+        return [copied(self._objects[where]) for where in sorted(found, key=lambda w: w[1:])]
 
     def add(self, obj: Mapping[str, Any], owner: Owner) -> Object:
         where = identify(obj)
         if where in self._objects:
             raise error(409, "AlreadyExists", f"{where[0].plural} {where[2]!r} already exists")
-        new = copy.deepcopy(dict(obj))
+        new = copied(dict(obj))
         if where[0] in WITH_STATUS:
             new.pop("status", None)
         new["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.timestamp()}
@@ -76,7 +77,7 @@ class Storage:
             new["metadata"]["generation"] = 1
         self._owned[where] = {owner: fieldsets.paths(new)}
         self._commit(where, new, "ADDED")
-        return copy.deepcopy(new)
+        return copied(new)
 
     def apply(self, obj: Mapping[str, Any], *, uid: str, subresource: str) -> Object:
         where = identify(obj)
@@ -89,7 +90,7 @@ class Storage:
         stated = fieldsets.paths(intent)
         owned = self._owned[where]
         others = [fields for owner, fields in owned.items() if owner != me]
-        new = copy.deepcopy(live)
+        new = copied(live)
         for path in sorted(owned.get(me, set()) - stated, key=len):
             if not any(fieldsets.owned_below(fields, path) for fields in others):
                 fieldsets.remove(new, path)
@@ -107,12 +108,12 @@ class Storage:
         live = self._live(where)
         version = obj["metadata"]["resourceVersion"]
         _expect(where, field="resourceVersion", expected=version, live=live)
-        new = copy.deepcopy(dict(obj))
+        new = copied(dict(obj))
         for name in ("uid", "creationTimestamp", "generation", "deletionTimestamp"):
             if name in live["metadata"]:
                 new["metadata"][name] = live["metadata"][name]
         if where[0] in WITH_STATUS and "status" in live:
-            new["status"] = copy.deepcopy(live["status"])
+            new["status"] = copied(live["status"])
         return self._store(where, new, editor=editor)
 
     def patch(
@@ -150,7 +151,7 @@ class Storage:
 
     def drop(self, where: Id) -> None:
         """Take an object out at once."""
-        gone = copy.deepcopy(self._live(where))
+        gone = copied(self._live(where))
         del self._objects[where], self._owned[where]
         self._version += 1
         gone["metadata"]["resourceVersion"] = str(self._version)
@@ -189,7 +190,7 @@ class Storage:
             if where[0] in _WITH_GENERATION and _body(new) != _body(live):
                 new["metadata"]["generation"] += 1
             self._commit(where, new, "MODIFIED")
-        return copy.deepcopy(new)
+        return copied(new)
 
     def _take_over(self, where: Id, new: Object, editor: str) -> None:
         live = self._objects[where]
@@ -207,12 +208,21 @@ class Storage:
     def _commit(self, where: Id, new: Object, event: EventType) -> None:
         self._version += 1
         new["metadata"]["resourceVersion"] = str(self._version)
-        self._objects[where] = copy.deepcopy(new)
+        self._objects[where] = copied(new)
         self._tell(event, new)
 
     def _tell(self, event: EventType, obj: Object) -> None:
         for watcher in self.watchers:
-            watcher(event, copy.deepcopy(obj))
+            watcher(event, copied(obj))
+
+
+def copied(value: T) -> T:
+    """A deep copy of JSON: several times as fast as one of anything."""
+    if isinstance(value, Mapping):
+        return {name: copied(each) for name, each in value.items()}  # type: ignore[return-value]
+    if isinstance(value, list):
+        return [copied(each) for each in value]  # type: ignore[return-value]
+    return value
 
 
 def identify(obj: Mapping[str, Any]) -> Id:
@@ -224,6 +234,12 @@ def identify(obj: Mapping[str, Any]) -> Id:
 def error(status: int, reason: str, message: str) -> ApiError:
     """The typed error, positional for brevity."""
     return error_for(status=status, reason=reason, message=message)
+
+
+def _has_fields(obj: Object, selector: str) -> bool:
+    """Terms of the form ``path=value``, as the API server knows them."""
+    pairs = (term.split("=", 1) for term in selector.split(",") if term)
+    return all(fieldsets.lookup(obj, tuple(path.split("."))) == value for path, value in pairs)
 
 
 def selects(selector: str, labels: Mapping[str, str]) -> bool:
@@ -251,9 +267,9 @@ def _expect(where: Id, *, field: str, expected: str, live: Object) -> None:
 def _intent(kind: Kind, obj: Mapping[str, Any], subresource: str) -> Object:
     """What an apply states: without what only the server writes, and only its subresource."""
     if subresource:
-        return {subresource: copy.deepcopy(obj.get(subresource, {}))}
+        return {subresource: copied(obj.get(subresource, {}))}
     server = ("uid", "resourceVersion", "generation", "creationTimestamp")
-    intent = {name: copy.deepcopy(value) for name, value in obj.items()}
+    intent = {name: copied(value) for name, value in obj.items()}
     intent["metadata"] = {k: v for k, v in intent["metadata"].items() if k not in server}
     if kind in WITH_STATUS:
         intent.pop("status", None)
@@ -280,8 +296,8 @@ def _check_immutable(where: Id, live: Object, new: Object) -> None:
 
 def _merge_patch(target: Any, patch: Any) -> Any:
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
-    result = copy.deepcopy(target) if isinstance(target, dict) else {}
+        return copied(patch)
+    result = copied(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
             result.pop(name, None)

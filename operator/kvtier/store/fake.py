@@ -5,6 +5,7 @@ and how they are read back, run ids, the number of keys. Faults are injected bef
 call takes effect, and every call is logged.
 """
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -113,15 +114,26 @@ class FakeServer:
                 raise fault.error
 
 
+When = Literal["before", "after"]
+Strike = Callable[[Address, str, When], BaseException | None]
+
+
 class FakeStores:
-    """A network of servers: ``connect`` reaches those that are registered and up."""
+    """A network of servers: ``connect`` reaches those that are registered and up.
+
+    Each of ``strikes`` is asked of every call of every session, as ``FakeCluster.faults`` are of
+    requests, and may return an error to raise before or after it takes effect.
+    """
 
     def __init__(self, servers: Mapping[Address, FakeServer] | None = None) -> None:
         self.servers: dict[Address, FakeServer] = dict(servers or {})
+        self.strikes: list[Strike] = []
         self.open_sessions = 0
 
     @asynccontextmanager
     async def connect(self, address: Address, credentials: Credentials) -> AsyncIterator[Store]:
+        await asyncio.sleep(0)
+        self.strike(address, "connect", "before")
         server = self.servers.get(address)
         if server is None or not server.up:
             raise StoreUnreachable(f"{address}: AUTH: connection refused")
@@ -132,18 +144,28 @@ class FakeStores:
             raise StoreDenied(
                 f"{address}: AUTH: invalid username-password pair or user is disabled."
             )
+        self.strike(address, "connect", "after")
         self.open_sessions += 1
         try:
-            yield FakeStore(server, address=address, user=user)
+            yield FakeStore(server, stores=self, address=address, user=user)
         finally:
             self.open_sessions -= 1
+
+    def strike(self, address: Address, call: str, when: When) -> None:
+        """Raise what the first of ``strikes`` has for this moment, if any has."""
+        for each in self.strikes:
+            if (error := each(address, call, when)) is not None:
+                raise error
 
 
 class FakeStore:
     """A session; made by ``FakeStores.connect``."""
 
-    def __init__(self, server: FakeServer, *, address: Address, user: FakeUser) -> None:
+    def __init__(
+        self, server: FakeServer, *, stores: FakeStores, address: Address, user: FakeUser
+    ) -> None:
         self._server = server
+        self._stores = stores
         self._address = address
         self._username = user.name
         self._serial = user.serial
@@ -151,7 +173,7 @@ class FakeStore:
         self._open = True
 
     async def ping(self) -> None:
-        self._run("ping", needs=["ping"], act=lambda: None)
+        await self._run("ping", needs=["ping"], act=lambda: None)
 
     async def info(self, *sections: str) -> dict[str, str]:
         server = self._server
@@ -159,14 +181,14 @@ class FakeStore:
             "valkey_version": {"8.1": "8.1.8", "9.1": "9.1.2"}[server.version],
             "run_id": server.run_id,
         }
-        return self._run("info", *sections, needs=["info"], act=lambda: fields)
+        return await self._run("info", *sections, needs=["info"], act=lambda: fields)
 
     async def dbsize(self) -> int:
-        return self._run("dbsize", needs=["dbsize"], act=lambda: len(self._server.keys))
+        return await self._run("dbsize", needs=["dbsize"], act=lambda: len(self._server.keys))
 
     async def config_get(self, *names: str) -> dict[str, str]:
         config = self._server.config
-        return self._run(
+        return await self._run(
             "config_get",
             *names,
             needs=["config|get"],
@@ -174,7 +196,7 @@ class FakeStore:
         )
 
     async def config_set(self, values: Mapping[str, str]) -> None:
-        self._run(
+        await self._run(
             "config_set",
             dict(values),
             needs=["config|set"],
@@ -183,20 +205,22 @@ class FakeStore:
 
     async def acl_list(self) -> list[str]:
         users = self._server.users
-        return self._run(
+        return await self._run(
             "acl_list", needs=["acl|list"], act=lambda: [user.line() for user in users.values()]
         )
 
     async def acl_users(self) -> list[str]:
-        return self._run("acl_users", needs=["acl|users"], act=lambda: list(self._server.users))
+        return await self._run(
+            "acl_users", needs=["acl|users"], act=lambda: list(self._server.users)
+        )
 
     async def acl_getuser(self, name: str) -> AclUser | None:
-        return self._run(
+        return await self._run(
             "acl_getuser", name, needs=["acl|getuser"], act=lambda: self._user_view(name)
         )
 
     async def acl_setuser(self, name: str, rules: Sequence[str]) -> None:
-        self._run(
+        await self._run(
             "acl_setuser",
             name,
             tuple(rules),
@@ -206,7 +230,7 @@ class FakeStore:
 
     async def acl_load(self, users: Mapping[str, Sequence[str]]) -> str | None:
         check_load(users)
-        return self._run(
+        return await self._run(
             "acl_load",
             {name: tuple(rules) for name, rules in users.items()},
             needs=["multi", "acl|load", "acl|setuser", "acl|getuser", "exec"],
@@ -214,7 +238,7 @@ class FakeStore:
         )
 
     async def acl_dryrun(self, name: str, *command: str) -> bool:
-        return self._run(
+        return await self._run(
             "acl_dryrun",
             name,
             *command,
@@ -222,7 +246,10 @@ class FakeStore:
             act=lambda: self._existing(name).may_run(*command),
         )
 
-    def _run(self, name: str, *arguments: object, needs: Iterable[str], act: Callable[[], T]) -> T:
+    async def _run(
+        self, name: str, *arguments: object, needs: Iterable[str], act: Callable[[], T]
+    ) -> T:
+        await asyncio.sleep(0)
         server = self._server
         # A server closes the sessions of users that are gone, and a restart closes them all.
         user = server.users.get(self._username)
@@ -232,6 +259,7 @@ class FakeStore:
             raise StoreUnreachable(f"{self._address}: the session is closed")
         server.calls.append(Call(self._username, name, arguments))
         try:
+            self._stores.strike(self._address, name, "before")
             server.take_fault(name, after=False)
             for command in needs:
                 if not user.may_run(command):
@@ -241,6 +269,7 @@ class FakeStore:
                     )
             result = act()
             server.take_fault(name, after=True)
+            self._stores.strike(self._address, name, "after")
         except StoreUnreachable:
             self._open = False
             raise

@@ -138,6 +138,18 @@ class ClusterContract:
         assert [each["metadata"]["name"] for each in found] == ["a", "c"]
         assert await cluster.list(CONFIGMAP, namespace, "!tier,tier=a") == []
 
+    async def test_a_list_of_events_selects_by_what_they_are_about(self, cluster, namespace):
+        for name, kind in (("a.1", "StatefulSet"), ("b.1", "Pod")):
+            about = event(namespace)
+            about["metadata"]["name"] = name
+            about["involvedObject"] = {"kind": kind, "namespace": namespace, "name": name}
+            await cluster.post(about)
+        selector = "involvedObject.kind=StatefulSet,involvedObject.name=a.1"
+        found = await cluster.list(EVENT, namespace, field_selector=selector)
+        assert [each["metadata"]["name"] for each in found] == ["a.1"]
+        selector = "involvedObject.kind=StatefulSet,involvedObject.name=b.1"
+        assert await cluster.list(EVENT, namespace, field_selector=selector) == []
+
     async def test_a_list_without_a_namespace_spans_all(self, cluster, namespace):
         await cluster.create(configmap(namespace, "spans", k="v"))
         everywhere = await cluster.list(CONFIGMAP, "", "tier=spans")

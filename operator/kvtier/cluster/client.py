@@ -80,14 +80,17 @@ class AioCluster:
                 return None
             raise
 
-    async def list(self, kind: Kind, namespace: str, label_selector: str = "") -> list[Object]:
+    async def list(
+        self, kind: Kind, namespace: str, label_selector: str = "", *, field_selector: str = ""
+    ) -> list[Object]:
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         try:
-            return await self._list(kind, namespace, label_selector)
+            return await self._list(kind, namespace, selectors)
         except ApiError as error:
             if error.status != 410:
                 raise
         # The snapshot behind the continue token was compacted away: begin again, once.
-        return await self._list(kind, namespace, label_selector)
+        return await self._list(kind, namespace, selectors)
 
     async def create(self, obj: Mapping[str, Any]) -> Object:
         metadata = {**obj["metadata"], "resourceVersion": _NO_VERSION}
@@ -146,11 +149,10 @@ class AioCluster:
         path = kind.path(namespace, name)
         return await self._call("merge_patch", kind, path, body=patch, query=self._manager)
 
-    async def _list(self, kind: Kind, namespace: str, label_selector: str) -> _Objects:
+    async def _list(self, kind: Kind, namespace: str, selectors: Mapping[str, str]) -> _Objects:
         found: _Objects = []
-        query = {"limit": str(self._page_size)}
-        if label_selector:
-            query["labelSelector"] = label_selector
+        given = {name: selector for name, selector in selectors.items() if selector}
+        query = {"limit": str(self._page_size), **given}
         while True:
             page = await self._call("list", kind, kind.path(namespace), query=query)
             found += [_described(item, kind) for item in page.get("items") or []]

@@ -60,11 +60,13 @@ class FakeCluster:
         where = (kind, namespace, name)
         return await self._call("get", where, lambda: self._storage.get(where))
 
-    async def list(self, kind: Kind, namespace: str, label_selector: str = "") -> list[Object]:
+    async def list(
+        self, kind: Kind, namespace: str, label_selector: str = "", *, field_selector: str = ""
+    ) -> list[Object]:
         return await self._call(
             "list",
             (kind, namespace, ""),
-            lambda: self._storage.list(kind, namespace, label_selector),
+            lambda: self._storage.list(kind, namespace, label_selector, fields=field_selector),
         )
 
     async def create(self, obj: Mapping[str, Any]) -> Object:

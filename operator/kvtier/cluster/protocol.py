@@ -160,8 +160,14 @@ class Cluster(Protocol):
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """The object, or None if there is none. NotFound if the resource type is not served."""
 
-    async def list(self, kind: Kind, namespace: str, label_selector: str = "") -> list[Object]:
-        """Every object that matches, as of one moment not before the call."""
+    async def list(
+        self, kind: Kind, namespace: str, label_selector: str = "", *, field_selector: str = ""
+    ) -> list[Object]:
+        """Every object that matches, as of one moment not before the call.
+
+        ``field_selector`` is of the form ``path=value,path=value``; the API server knows a few
+        paths of each kind.
+        """
 
     async def create(self, obj: Mapping[str, Any]) -> Object:
         """Make a new object by server-side apply, so that a later ``apply`` prunes.

@@ -51,7 +51,10 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One tier and everything around it, as read."""
+    """One tier and everything around it, as read.
+
+    ``refusals`` say of ranks without a pod why they got none, where that is known.
+    """
 
     tier: KVCacheTier
     record: Record
@@ -59,6 +62,7 @@ class Observed:
     pods: Sequence[Object] = ()
     node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     stores: Mapping[int, StoreFacts] = field(default_factory=dict)
+    refusals: Mapping[int, str] = field(default_factory=dict)
 
 
 class EventType(StrEnum):

@@ -37,7 +37,9 @@ def make_plan(
     ``restart_reason`` is what an earlier plan said of the restart that may be under way.
     """
     tier = observed.tier
-    ranks = rank_states(tier, children=observed.children, pods=observed.pods)
+    ranks = rank_states(
+        tier, children=observed.children, pods=observed.pods, refusals=observed.refusals
+    )
     intents = render(tier, observed.record, settings=settings)
     children = plan_children(intents, live=observed.children, tier=tier)
     by_key: Mapping[ChildKey, Object] = {child_key(intent): intent for intent in intents}

@@ -21,16 +21,27 @@ RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
 
 def rank_states(
-    tier: KVCacheTier, *, children: Mapping[ChildKey, Object], pods: Sequence[Object]
+    tier: KVCacheTier,
+    *,
+    children: Mapping[ChildKey, Object],
+    pods: Sequence[Object],
+    refusals: Mapping[int, str] | None = None,
 ) -> tuple[RankState, ...]:
-    """One entry per rank, 0..W-1, whether or not it has a pod."""
+    """One entry per rank, 0..W-1, whether or not it has a pod.
+
+    ``refusals`` say of ranks without one why they got none.
+    """
     states = []
     for rank in range(tier.spec.pool.ranks):
         owner = children.get(("StatefulSet", rank_name(tier.metadata.name, rank)))
         if owner is not None and not is_owned_by(owner, tier.metadata.uid):
             # Somebody else's of the same name: its pods are no rank.
             owner = None
-        states.append(_state(rank, _pod_of(owner, pods)))
+        pod = _pod_of(owner, pods)
+        if pod is None:
+            states.append(RankState(rank=rank, waiting=(refusals or {}).get(rank)))
+        else:
+            states.append(_state(rank, pod))
     return tuple(states)
 
 
@@ -43,9 +54,7 @@ def _pod_of(owner: Object | None, all_pods: Sequence[Object]) -> Object | None:
     return pods[0] if pods else None
 
 
-def _state(rank: int, pod: Object | None) -> RankState:
-    if pod is None:
-        return RankState(rank=rank)
+def _state(rank: int, pod: Object) -> RankState:
     status = pod.get("status", {})
     leaving = "deletionTimestamp" in pod["metadata"]
     annotations = pod["metadata"].get("annotations", {})

@@ -6,18 +6,21 @@ from collections.abc import Collection, Mapping
 from kvtier.api.types import KVCacheTier
 from kvtier.cluster.protocol import (
     CONFIGMAP,
+    EVENT,
     NODE,
     POD,
     SECRET,
     SERVICE,
     STATEFULSET,
     Cluster,
+    Forbidden,
     Kind,
 )
 from kvtier.generation.acl import OPERATOR_USER, acl_revision
 from kvtier.generation.record import Record
 from kvtier.plan.observed import RankState, StoreFacts, is_owned_by
 from kvtier.plan.plan import STORE_RETRY
+from kvtier.plan.refusals import refusals
 from kvtier.reconcile.memory import TierMemory
 from kvtier.render.names import TIER_LABEL
 from kvtier.render.valkey_conf import settings as valkey_settings
@@ -85,6 +88,23 @@ class Observer:
 
         missing = {state.node for state in states if state.node} - memory.nodes.keys()
         await asyncio.gather(*(read(name) for name in sorted(missing)))
+
+    async def read_refusals(
+        self, memory: TierMemory, tier: KVCacheTier, *, states: Collection[RankState]
+    ) -> dict[int, str]:
+        """Why ranks got no pod: a quota, a limit range, an admission policy. Only events tell."""
+        try:
+            events = await self._cluster.list(
+                EVENT,
+                tier.metadata.namespace,
+                field_selector=f"involvedObject.kind={STATEFULSET.kind}",
+            )
+        except Forbidden:
+            # Roles of an earlier release: the message says less, and that is all.
+            return {}
+        return refusals(
+            tier.metadata.name, events=events, states=tuple(states), children=memory.children
+        )
 
     async def read_stores(
         self,

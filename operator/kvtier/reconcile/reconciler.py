@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import Protocol
 
@@ -149,6 +149,9 @@ class Reconciler:
             node_labels=memory.nodes,
             stores=dict(memory.stores),
         )
+        if self._lack_pods(memory, states):
+            refused_pods = await self._observer.read_refusals(memory, tier, states=states)
+            observed = replace(observed, refusals=refused_pods)
         plan = make_plan(
             observed, settings=self._settings.render, restart_reason=memory.restart_reason
         )
@@ -173,6 +176,12 @@ class Reconciler:
             memory.waiting_since = None
         elif memory.waiting_since is None:
             memory.waiting_since = self._clock.monotonic()
+
+    def _lack_pods(self, memory: TierMemory, states: Sequence[RankState]) -> bool:
+        """Whether ranks have been without a pod for longer than making one takes."""
+        since, now = memory.waiting_since, self._clock.monotonic()
+        waited = since is not None and now - since >= WAITING_POLL[0]
+        return waited and any(state.pod is None for state in states)
 
     def _next(self, memory: TierMemory, plan: Plan, report: Report) -> Result:
         """When to look again. Raises the error that asks for a backoff."""

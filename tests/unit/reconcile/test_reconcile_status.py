@@ -4,11 +4,13 @@ import pytest
 from tier_harness import KEY, RESYNC, Operator, spec
 
 from kvtier.cluster.protocol import (
+    EVENT,
     POD,
     SECRET,
     SERVICE,
     STATEFULSET,
     TIER,
+    Forbidden,
     TooManyRequests,
 )
 from kvtier.reconcile.clock import FakeClock
@@ -196,3 +198,45 @@ async def test_why_a_pod_waits_is_told_even_if_only_the_pod_shows_it(
     operator.queue.add(KEY)
     await operator.settle(kubelets=False)
     assert "rank 0: ErrImagePull: no such image" in operator.condition("StoreReady")["message"]
+
+
+async def test_a_rank_that_gets_no_pod_is_told_of_in_the_words_of_the_refusal(
+    operator: Operator, clock: FakeClock
+) -> None:
+    operator.apply()
+    await operator.settle(kubelets=False)
+    owner = operator.statefulsets()["demo-r0"]["metadata"]
+    operator.cluster.seed(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": NAMESPACE, "name": "demo-r0.1"},
+            "involvedObject": {"kind": "StatefulSet", "name": "demo-r0", "uid": owner["uid"]},
+            "reason": "FailedCreate",
+            "message": "exceeded quota: small",
+        }
+    )
+    operator.queue.add(KEY)
+    await operator.settle(kubelets=False)
+    assert "no pod yet" in operator.condition("StoreReady")["message"], "asked before it is late"
+    await clock.advance(10)
+    operator.queue.add(KEY)
+    await operator.settle(kubelets=False)
+    said = operator.condition("StoreReady")["message"]
+    assert "rank 0: exceeded quota: small" in said
+    assert "rank 1: no pod yet" in said
+    await operator.settle()
+    assert operator.condition("Ready")["status"] == "True"
+
+
+async def test_without_the_right_to_list_events_a_tier_is_reconciled_all_the_same(
+    operator: Operator, clock: FakeClock
+) -> None:
+    operator.apply()
+    await operator.settle(kubelets=False)
+    forbidden = Forbidden(status=403, reason="Forbidden", message="events is forbidden")
+    operator.cluster.fail(forbidden, verb="list", kind=EVENT, times=1)
+    await clock.advance(10)
+    operator.queue.add(KEY)
+    await operator.settle(kubelets=False)
+    assert "no pod yet" in operator.condition("StoreReady")["message"]

@@ -95,6 +95,11 @@ def cluster(*, name: str, offset: int) -> Iterator[LiveCluster]:
             _script("down", *instance)
 
 
+def bring_up_again(name: str) -> None:
+    """Start whatever died of a running instance. Raises CannotStart with the reason."""
+    _script("up", "--name", name)
+
+
 def _script(*arguments: str) -> str:
     done = subprocess.run(
         [str(SCRIPT), *arguments], capture_output=True, text=True, check=False, cwd=CHECKOUT

@@ -195,9 +195,16 @@ def node_agents(instance: Instance, node: Node) -> list[Component]:
         f"--node-ip={instance.node_address(node)}",
         f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}",
     )
+    netpol = (
+        str(build.binaries()["netpol"]),
+        f"--kubeconfig={instance.config}/kube-proxy.kubeconfig",
+        f"--node={node.name}",
+        f"--services={instance.services}",
+    )
     return [
         Component(f"kubelet-{node.name}", node.name, kubelet),
         _kube_proxy(instance, machine=node.name),
+        Component(f"netpol-{node.name}", node.name, netpol),
     ]
 
 

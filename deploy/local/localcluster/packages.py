@@ -15,6 +15,7 @@ PACKAGES = (
     "debian-archive-keyring",
     "ethtool",
     "iproute2",
+    "ipset",
     "iptables",
     "openssl",
     "prometheus",

@@ -1,5 +1,6 @@
 """The state of the in-memory API server: objects, versions, field ownership, preconditions."""
 
+import pickle
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -217,12 +218,9 @@ class Storage:
 
 
 def copied(value: T) -> T:
-    """A deep copy of JSON: several times as fast as one of anything."""
-    if isinstance(value, Mapping):
-        return {name: copied(each) for name, each in value.items()}  # type: ignore[return-value]
-    if isinstance(value, list):
-        return [copied(each) for each in value]  # type: ignore[return-value]
-    return value
+    """A deep copy of JSON; copy.deepcopy takes ten times as long."""
+    copy: T = pickle.loads(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+    return copy
 
 
 def identify(obj: Mapping[str, Any]) -> Id:

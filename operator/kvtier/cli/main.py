@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "plan": "judge a tier by its declared figures: does fetching beat recomputing?",
     "render": "print every object that kvtier would create for a tier",
     "generation": "print the name of the tier's generation of KV, or of its engine Secret",
+    "loadtest": "load a tier as its engines would, and check each byte",
     "crd": "print the CustomResourceDefinition",
     "controller": "run the operator",
 }

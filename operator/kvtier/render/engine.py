@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
-from kvtier.api.types import KVCacheTier, LoadFailurePolicy, Striping
+from kvtier.api.scalars import parse_duration
+from kvtier.api.types import KVCacheTier, KVCacheTierSpec, LoadFailurePolicy, Striping
+from kvtier.breakeven.tier import chunk_bytes_per_rank
 from kvtier.generation.acl import key_prefix
 from kvtier.generation.record import Record
 from kvtier.render.meta import secret
@@ -67,7 +69,16 @@ def _connection(
         "generation": live.id,
         "striping": pool.striping.value,
         "worldSize": pool.ranks,
+        "model": tier.spec.model.name,
+        "kvRanks": kv_ranks(tier.spec),
         "chunkTokens": pool.chunk_tokens,
+        "chunkBytesPerRank": chunk_bytes_per_rank(tier.spec),
+        "prefillRate": [
+            {"tokens": rate.tokens, "tokensPerSecond": rate.tokens_per_second}
+            for rate in pool.prefill_rate
+        ],
+        "hitLatencySeconds": _seconds(pool.hit_latency),
+        "hitEngineTimeSeconds": _seconds(pool.hit_engine_time),
         "maxEngines": pool.max_engines,
         # The engine's user is named as its password: stock LMCache 0.5.6 swaps the two.
         "username": live.token,
@@ -85,6 +96,24 @@ def _connection(
             for rank in range(pool.ranks)
         ],
     }
+
+
+def kv_ranks(spec: KVCacheTierSpec) -> list[str]:
+    """Which objects LMCache keeps of a chunk on a rank, by that part of their keys.
+
+    It is ``%08x`` of world size << 24 | rank << 16 | local world size << 8 | local rank. With one
+    server per rank each server has a world of one. One server for all stores an object for each
+    worker whose KV is its own: every one under GQA, one per decode context rank under MLA.
+    """
+    pool = spec.pool
+    world = 1
+    if pool.striping is Striping.HASH:
+        world = pool.ranks if spec.model.layout.gqa else pool.parallelism.decode_context
+    return [f"{world:02x}{rank:02x}{world:02x}{rank:02x}" for rank in range(world)]
+
+
+def _seconds(duration: str | None) -> float | None:
+    return None if duration is None else parse_duration(duration)
 
 
 def _environment(tier: KVCacheTier, record: Record) -> str:

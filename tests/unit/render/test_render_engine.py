@@ -45,6 +45,44 @@ def test_the_connection_names_every_rank_with_its_own_prefix(
     assert connection["generation"] == record.live.id
 
 
+def test_a_client_of_the_tier_finds_its_model_sizes_and_rates(
+    make_tier: Any, make_record: Any
+) -> None:
+    tier = make_tier({"pool.hitLatency": "330ms", "pool.ranks": 2})
+    connection = json.loads(files_of(tier, make_record)["connection.json"])
+    assert connection["model"] == "meta-llama/Llama-3.1-70B-Instruct"
+    # 320 KiB a token x 256 tokens, on two ranks.
+    assert connection["chunkBytesPerRank"] == 320 * 1024 * 256 // 2
+    assert connection["prefillRate"] == [{"tokens": 0, "tokensPerSecond": 5000}]
+    assert (connection["hitLatencySeconds"], connection["hitEngineTimeSeconds"]) == (0.33, None)
+
+
+MLA = {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 64}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "objects"),
+    [
+        ({"pool.striping": "Shard"}, ["01000100"]),
+        ({"pool.striping": "Hash", "pool.ranks": 2}, ["02000200", "02010201"]),
+        ({"pool.striping": "Hash", "model.layout": MLA}, ["01000100"]),
+        (
+            {
+                "pool.striping": "Hash",
+                "model.layout": MLA,
+                "pool.parallelism": {"decodeContext": 2},
+            },
+            ["02000200", "02010201"],
+        ),
+    ],
+)
+def test_the_objects_of_a_chunk_are_those_of_lmcaches_workers(
+    changes: dict[str, Any], objects: list[str], make_tier: Any, make_record: Any
+) -> None:
+    files = files_of(make_tier(changes), make_record)
+    assert json.loads(files["connection.json"])["kvRanks"] == objects
+
+
 def test_what_engines_are_told_is_what_the_rank_lets_them_do(
     make_tier: Any, make_record: Any
 ) -> None:

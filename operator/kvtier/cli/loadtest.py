@@ -1,0 +1,200 @@
+"""``kvtier loadtest``: load a tier as its engines would, from the engine Secret alone.
+
+Exits 0, or 1 if a byte was wrong or nothing could be reached at all.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from kvtier.api.scalars import parse_duration, parse_quantity
+from kvtier.cli import output
+from kvtier.cli.errors import BadInput
+from kvtier.loadtest import report
+from kvtier.loadtest.connection import BadSecret, Connection, load
+from kvtier.loadtest.run import EngineDied, Plan
+from kvtier.loadtest.run import run as run_load
+from kvtier.loadtest.striping import Striping
+from kvtier.loadtest.workload import Workload
+from kvtier.redact import redact
+
+MOST_ENGINES: Final = 64
+MOST_TOKENS: Final = 4_000_000
+NOT_RIGHT: Final = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--secret-dir", required=True, metavar="DIR", help="where the engine Secret is mounted"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--progress", action="store_true", help="a line of JSON each second on standard error"
+    )
+    load_ = parser.add_argument_group("load")
+    load_.add_argument("--engines", type=_count(1, MOST_ENGINES), default=1, metavar="N")
+    load_.add_argument(
+        "--rate",
+        type=_figure(1e-3, 1e5),
+        default=1.0,
+        metavar="X",
+        help="requests/s of each engine, at random moments whatever becomes of them (1)",
+    )
+    load_.add_argument(
+        "--prompt-tokens", type=_count(1, MOST_TOKENS), default=4096, metavar="N", help="(4096)"
+    )
+    load_.add_argument(
+        "--prefixes",
+        type=_count(1, 1_000_000),
+        default=8,
+        metavar="N",
+        help="how many beginnings prompts share (8)",
+    )
+    load_.add_argument(
+        "--prefix-tokens",
+        type=_count(0, MOST_TOKENS),
+        metavar="N",
+        help="tokens of such a beginning (three quarters of the prompt)",
+    )
+    load_.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="runs with the same one have the same arrivals and beginnings (0)",
+    )
+    bounds = parser.add_argument_group("bounds; whichever comes first ends the run")
+    bounds.add_argument(
+        "--duration", type=_seconds, default=30.0, metavar="TIME", help="such as 45s or 10m (30s)"
+    )
+    bounds.add_argument(
+        "--max-bytes",
+        type=_bytes,
+        default=4 << 30,
+        metavar="BYTES",
+        help="bytes moved, read and written, such as 500Mi (4Gi)",
+    )
+    instead = parser.add_argument_group("instead of what the Secret says")
+    instead.add_argument(
+        "--striping", choices=[each.value for each in Striping], help="how chunks are spread"
+    )
+    instead.add_argument(
+        "--prefill-rate", type=_figure(1e-3, 1e12), metavar="X", help="tokens/s of one engine"
+    )
+    instead.add_argument(
+        "--hit-latency",
+        type=_seconds,
+        metavar="TIME",
+        help="how long a hit waits, whatever its length, such as 330ms",
+    )
+    parser.epilog = (
+        "exit codes: 0 all right, 1 a byte was wrong or nothing was reachable, 2 bad input\n"
+        "docs/loadtest.md explains the report"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    connection = _connection(arguments)
+    plan = Plan(
+        connection=connection,
+        workload=_workload(arguments, connection),
+        engines=arguments.engines,
+        seconds=arguments.duration,
+        max_bytes=arguments.max_bytes,
+    )
+
+    def progress(results: report.Results) -> None:
+        line = report.progress(results)
+        print(redact(json.dumps(line), connection.password), file=sys.stderr, flush=True)
+
+    try:
+        results = run_load(plan, progress=progress if arguments.progress else None)
+    except EngineDied as error:
+        print(f"kvtier: {error}", file=sys.stderr)
+        return NOT_RIGHT
+    document = report.document(connection, results)
+    if arguments.output == "json":
+        text = output.document(document, "json")
+    else:
+        text = report.table(document)
+    print(redact(text, connection.password), end="")
+    return report.exit_code(results)
+
+
+def _connection(arguments: argparse.Namespace) -> Connection:
+    try:
+        connection = load(Path(arguments.secret_dir))
+        connection.tls_context()
+    except BadSecret as error:
+        raise BadInput(str(error)) from None
+    if arguments.striping:
+        connection = connection.striped(Striping(arguments.striping))
+    if arguments.prefill_rate:
+        connection = replace(connection, prefill_rates=((0.0, arguments.prefill_rate),))
+    if arguments.hit_latency is not None:
+        connection = replace(connection, hit_latency=arguments.hit_latency)
+    return connection
+
+
+def _workload(arguments: argparse.Namespace, connection: Connection) -> Workload:
+    prompt = arguments.prompt_tokens
+    prefix = arguments.prefix_tokens
+    prefix = prompt * 3 // 4 if prefix is None else prefix
+    if prompt < connection.chunk_tokens:
+        raise BadInput(
+            f"--prompt-tokens: {prompt} is less than one chunk; engines store chunks of "
+            f"{connection.chunk_tokens} tokens"
+        )
+    if prefix > prompt:
+        raise BadInput(
+            f"--prefix-tokens: {prefix} is more than the prompt; give at most --prompt-tokens, "
+            f"which is {prompt}"
+        )
+    return Workload(
+        rate=arguments.rate,
+        prompt_tokens=prompt,
+        prefixes=arguments.prefixes,
+        prefix_tokens=prefix,
+        seed=arguments.seed,
+    )
+
+
+def _count(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {least} to {most}"
+            )
+        return int(text)
+
+    return parse
+
+
+def _figure(least: float, most: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most:g}")
+        return value
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _bytes(text: str) -> int:
+    try:
+        return int(parse_quantity(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

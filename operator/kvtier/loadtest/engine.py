@@ -1,0 +1,286 @@
+"""One engine: its requests, its W ranks and its one worker, in a process of its own."""
+
+import heapq
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from kvtier.breakeven.rates import prefill_rate
+from kvtier.loadtest import striping
+from kvtier.loadtest.connection import Connection
+from kvtier.loadtest.keys import chunk_hashes, wire_key
+from kvtier.loadtest.measures import Completed, Outage, RankMeasures, Span
+from kvtier.loadtest.rank import Budget, Done, Rank
+from kvtier.loadtest.workload import Workload, arrivals, prompt
+
+TELL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """``run`` is a word that no other run has. ``max_bytes`` are this engine's alone."""
+
+    number: int
+    run: str
+    connection: Connection
+    workload: Workload
+    seconds: float
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What an engine tells: ranks and outages as they are by now, the rest since the last time.
+
+    ``errors`` are moments in seconds since the epoch, ``reading`` by rank the spans of the
+    monotonic clock in which reads were in flight.
+    """
+
+    engine: int
+    final: bool
+    arrived: int
+    completed: tuple[Completed, ...]
+    errors: tuple[float, ...]
+    ranks: tuple[RankMeasures, ...]
+    reading: tuple[tuple[Span, ...], ...]
+    outages: tuple[Outage, ...]
+    spent: bool
+
+
+@dataclass(order=True, slots=True)
+class _Request:
+    """A request on its way to the worker; the earliest that is ready comes first."""
+
+    ready: float
+    number: int
+    arrived: float = field(compare=False)
+    tokens: int = field(compare=False)
+    hit_tokens: int = field(compare=False)
+    store: list[list[bytes]] = field(compare=False)
+
+
+class Engine:
+    """Requests come (open loop), are looked up and fetched one after another on all ranks at once,
+    wait for the worker, are computed, and store what was missing.
+
+    Loading is asynchronous: it does not hold the worker. Sleeping stands for computing.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._connection = settings.connection
+        self._budget = Budget(settings.max_bytes)
+        self._stop = self._budget.stop
+        writer = f"{settings.run}/{settings.number}"
+        self._ranks = [
+            Rank(self._connection, address, writer=writer, budget=self._budget)
+            for address in self._connection.ranks
+        ]
+        self._loading: queue.SimpleQueue[tuple[int, float, int] | None] = queue.SimpleQueue()
+        self._storing: queue.SimpleQueue[list[list[bytes]] | None] = queue.SimpleQueue()
+        self._waiting: list[_Request] = []
+        self._ready = threading.Condition()
+        self._lock = threading.Lock()
+        self._begin = 0.0
+        self._arrived = 0
+        self._completed: list[Completed] = []
+        self._errors: list[float] = []
+        self._errors_told = 0
+
+    def connect(self) -> None:
+        """Return once each rank has been tried; whether that worked is part of the report."""
+        for rank in self._ranks:
+            rank.start()
+
+    def run(self, tell: Callable[[Snapshot], None], *, begin: float) -> None:
+        """Run until the time is over, the bytes are spent, or ``stop``; ``tell`` hears of it.
+
+        ``begin`` is on the monotonic clock, which all processes of a machine share.
+        """
+        self._begin = begin
+        threads = [
+            threading.Thread(target=each, name=each.__name__, daemon=True)
+            for each in (self._arrive, self._load_all, self._compute_all, self._store_all)
+        ]
+        for thread in threads:
+            thread.start()
+        end = begin + self._settings.seconds
+        next_tell = begin + TELL_SECONDS
+        while not self._stop.wait(max(0.0, min(next_tell, end) - time.monotonic())):
+            if time.monotonic() >= end:
+                break
+            next_tell += TELL_SECONDS
+            tell(self._snapshot(final=False))
+        self._stop.set()
+        self._loading.put(None)
+        self._storing.put(None)
+        with self._ready:
+            self._ready.notify_all()
+        for thread in threads:
+            thread.join()
+        for rank in self._ranks:
+            rank.close()
+        tell(self._snapshot(final=True))
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _arrive(self) -> None:
+        workload, begin = self._settings.workload, self._begin
+        for number, (at, prefix) in enumerate(arrivals(workload, engine=self._settings.number)):
+            if self._stop.wait(max(0.0, begin + at - time.monotonic())):
+                return
+            with self._lock:
+                self._arrived += 1
+            self._loading.put((number, begin + at, prefix))
+
+    def _load_all(self) -> None:
+        while (request := self._loading.get()) is not None and not self._stop.is_set():
+            loaded = self._load(*request)
+            with self._ready:
+                heapq.heappush(self._waiting, loaded)
+                self._ready.notify_all()
+
+    def _load(self, number: int, arrived: float, prefix: int) -> _Request:
+        """Look up, then fetch what is a hit."""
+        connection, settings = self._connection, self._settings
+        unique = f"{settings.run}/{settings.number}/{number}"
+        tokens = prompt(settings.workload, prefix=prefix, unique=unique)
+        hashes = chunk_hashes(tokens, chunk_tokens=connection.chunk_tokens)
+        held = striping.chunks_by_rank(connection.striping, hashes=hashes, ranks=len(self._ranks))
+        keys = [
+            {index: self._keys(rank, hashes[index]) for index in held[rank]}
+            for rank in range(len(self._ranks))
+        ]
+        there = self._on_all_ranks(
+            [[rank.look_up(_flat(mine))] for rank, mine in zip(self._ranks, keys, strict=True)]
+        )
+        hit = self._hit(keys, there, chunks=len(hashes))
+        wanted = [[key for index in mine if index < hit for key in mine[index]] for mine in keys]
+        read = self._on_all_ranks(
+            [rank.fetch(mine) for rank, mine in zip(self._ranks, wanted, strict=True)]
+        )
+        first = [{index: mine[index] for index in mine if index < hit} for mine in keys]
+        hit = self._hit(first, read, chunks=hit)
+        self._note_errors()
+        lacking = [
+            # What was there but could not be read, or not rightly, is stored again as well.
+            [key for key in _flat(mine) if key not in good or (key in asked and key not in got)]
+            for mine, good, asked, got in zip(keys, there, map(set, wanted), read, strict=True)
+        ]
+        now = time.monotonic()
+        return _Request(
+            ready=now + (connection.hit_latency if hit else 0),
+            number=number,
+            arrived=arrived,
+            tokens=settings.workload.prompt_tokens,
+            hit_tokens=hit * connection.chunk_tokens,
+            store=lacking,
+        )
+
+    def _keys(self, rank: int, chunk_hash: bytes) -> list[bytes]:
+        connection = self._connection
+        return [
+            wire_key(
+                prefix=connection.ranks[rank].prefix,
+                model=connection.model,
+                kv_rank=kv_rank,
+                chunk_hash=chunk_hash,
+            )
+            for kv_rank in connection.kv_ranks
+        ]
+
+    @staticmethod
+    def _hit(keys: "list[dict[int, list[bytes]]]", there: list[set[bytes]], *, chunks: int) -> int:
+        """The minimum over the ranks' answers; a chunk is there if all its objects are."""
+        return striping.hit_chunks(
+            [
+                striping.answer(
+                    list(mine),
+                    [found.issuperset(objects) for objects in mine.values()],
+                    chunks=chunks,
+                )
+                for mine, found in zip(keys, there, strict=True)
+            ]
+        )
+
+    def _on_all_ranks(self, jobs: "list[list[Future[Done]]]") -> list[set[bytes]]:
+        return [rank.settle(mine) for rank, mine in zip(self._ranks, jobs, strict=True)]
+
+    def _compute_all(self) -> None:
+        """The worker: one request at a time, the earliest that is ready."""
+        free = 0.0
+        while (request := self._next()) is not None:
+            # By the plan and not by when a sleep ended, so that errors of clocks do not add up.
+            free = max(request.ready, free) + self._engine_seconds(request)
+            if self._stop.wait(max(0.0, free - time.monotonic())):
+                return
+            done = Completed(
+                at=time.time(),
+                ttft=free - request.arrived,
+                tokens=request.tokens,
+                hit_tokens=request.hit_tokens,
+            )
+            with self._lock:
+                self._completed.append(done)
+            self._storing.put(request.store)
+
+    def _next(self) -> _Request | None:
+        """The request that is ready first, once it is; None at the end."""
+        with self._ready:
+            while not self._stop.is_set():
+                left = self._waiting[0].ready - time.monotonic() if self._waiting else None
+                if left is not None and left <= 0:
+                    return heapq.heappop(self._waiting)
+                self._ready.wait(left)
+        return None
+
+    def _engine_seconds(self, request: _Request) -> float:
+        """What the request takes of the worker: the rest of the prompt at the rate of its whole
+        length, and what a hit takes whatever its length."""
+        rate = prefill_rate(self._connection.prefill_rates, request.tokens)
+        held = self._connection.hit_engine_time if request.hit_tokens else 0.0
+        return held + (request.tokens - request.hit_tokens) / rate
+
+    def _store_all(self) -> None:
+        while (store := self._storing.get()) is not None and not self._stop.is_set():
+            # A few at a time: a look-up that comes meanwhile waits for those only.
+            step = self._connection.workers
+            for first in range(0, max(map(len, store)), step):
+                jobs = [
+                    (rank, rank.store(keys[first : first + step]))
+                    for rank, keys in zip(self._ranks, store, strict=True)
+                ]
+                for rank, mine in jobs:
+                    rank.settle(mine, wait_counts=False)
+                self._note_errors()
+
+    def _note_errors(self) -> None:
+        """Errors are counted by the ranks; here they get their time."""
+        with self._lock:
+            counted = sum(rank.measures().errors for rank in self._ranks)
+            self._errors += [time.time()] * (counted - self._errors_told)
+            self._errors_told = counted
+
+    def _snapshot(self, *, final: bool) -> Snapshot:
+        with self._lock:
+            arrived, completed, errors = self._arrived, self._completed, self._errors
+            self._arrived, self._completed, self._errors = 0, [], []
+        return Snapshot(
+            engine=self._settings.number,
+            final=final,
+            arrived=arrived,
+            completed=tuple(completed),
+            errors=tuple(errors),
+            ranks=tuple(rank.measures() for rank in self._ranks),
+            reading=tuple(rank.take_reading() for rank in self._ranks),
+            outages=tuple(outage for rank in self._ranks for outage in rank.outages()),
+            spent=self._budget.spent,
+        )
+
+
+def _flat(objects: "dict[int, list[bytes]]") -> list[bytes]:
+    return [key for keys in objects.values() for key in keys]

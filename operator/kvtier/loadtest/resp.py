@@ -1,0 +1,202 @@
+"""A small Valkey client for large values: what is read lands in one buffer per connection.
+
+It knows AUTH, EXISTS, GET and SET of RESP2, which is all that an engine's user needs. One request
+is in flight at a time, but for EXISTS, of which a whole look-up is.
+"""
+
+import errno
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from kvtier.loadtest.measures import Kind
+from kvtier.redact import redact
+
+BUFFER_BYTES = 131_072
+_SEND_AT_ONCE = 512
+_DENIED = ("NOPERM", "WRONGPASS", "NOAUTH")
+_UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
+
+Feed = Callable[[memoryview], None]
+
+
+class Failed(Exception):
+    """A request that got no good answer; ``kind`` says how, the text why, without any secret."""
+
+    def __init__(self, kind: Kind, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Reply(Failed):
+    """The server said no. The connection is still good."""
+
+
+class RespConnection:
+    """One connection; after any Failed that is not a Reply it is closed and cannot be used again.
+
+    ``seconds`` bounds each request, connecting with TLS and AUTH included. ``silence`` is the
+    longest time for which the last request waited for a byte; all its time, if it failed.
+    """
+
+    def __init__(
+        self, *, seconds: float, tls: ssl.SSLContext | None = None, host: str = ""
+    ) -> None:
+        self.seconds = seconds
+        self._tls = tls
+        self._host = host
+        self._secrets: tuple[str, ...] = ()
+        self._socket: socket.socket | None = None
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._begin = self._end = 0
+        self._deadline = 0.0
+        self.silence = 0.0
+
+    def open(self, address: tuple[str, int], *, username: str, password: str) -> None:
+        """Connect to an address that is resolved already, and authenticate."""
+        self._secrets = (username, password)
+        with self._request():
+            link = socket.create_connection(address, timeout=self._left())
+            self._socket = link
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                link.settimeout(self._left())
+                self._socket = self._tls.wrap_socket(link, server_hostname=self._host)
+            self._send(_command(b"AUTH", username.encode(), password.encode()))
+            self._line()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def exists(self, keys: Sequence[bytes]) -> list[bool]:
+        """Whether each key is there; all are asked at once."""
+        found: list[bool] = []
+        denied: Reply | None = None
+        with self._request():
+            # Answers are short, but a server that nobody reads from would stop reading itself.
+            for first in range(0, len(keys), _SEND_AT_ONCE):
+                batch = keys[first : first + _SEND_AT_ONCE]
+                self._send(b"".join(_command(b"EXISTS", key) for key in batch))
+                for _ in batch:
+                    try:
+                        found.append(self._line() == b":1")
+                    except Reply as error:
+                        # The rest must be read all the same.
+                        denied = denied or error
+        if denied:
+            raise denied
+        return found
+
+    def get(self, key: bytes, feed: Feed) -> int | None:
+        """Hand the value to ``feed`` part by part; its size, or None if there is none.
+
+        A part is valid only during the call.
+        """
+        with self._request():
+            self._send(_command(b"GET", key))
+            size = int(self._line().removeprefix(b"$"))
+            if size < 0:
+                return None
+            left = size
+            while left:
+                if self._begin == self._end:
+                    self._receive()
+                count = min(left, self._end - self._begin)
+                feed(self._view[self._begin : self._begin + count])
+                self._begin += count
+                left -= count
+            self._line()
+            return size
+
+    def set(self, key: bytes, parts: Iterable[bytes | memoryview], *, size: int) -> None:
+        """Store a value of ``size`` bytes that comes in parts."""
+        with self._request():
+            head = b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, size)
+            self._send(head)
+            for part in parts:
+                self._send(part)
+            self._send(b"\r\n")
+            self._line()
+
+    def _send(self, data: bytes | memoryview) -> None:
+        link = self._live()
+        link.settimeout(self._left())
+        link.sendall(data)
+
+    def _receive(self) -> None:
+        """Fill the buffer, which must be used up, with what there is."""
+        link = self._live()
+        link.settimeout(self._left())
+        begun = time.monotonic()
+        count = link.recv_into(self._buffer)
+        self.silence = max(self.silence, time.monotonic() - begun)
+        if count == 0:
+            raise ConnectionResetError("the server closed the connection")
+        self._begin, self._end = 0, count
+
+    def _line(self) -> bytes:
+        """One line of an answer without its end; an error that it tells is raised."""
+        line = b""
+        while True:
+            end = self._buffer.find(b"\n", self._begin, self._end)
+            stop = self._end if end < 0 else end + 1
+            line += self._view[self._begin : stop]
+            self._begin = stop
+            if end >= 0:
+                break
+            self._receive()
+        text = line.rstrip(b"\r\n")
+        if text.startswith(b"-"):
+            said = text[1:].decode("utf-8", "replace")
+            kind = Kind.DENIED if said.startswith(_DENIED) else Kind.OTHER
+            raise Reply(kind, redact(said, *self._secrets))
+        return text
+
+    def _live(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionResetError("the connection is closed")
+        return self._socket
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        begun = time.monotonic()
+        self._deadline = begun + self.seconds
+        self.silence = 0.0
+        try:
+            yield
+        except Reply:
+            raise
+        except (OSError, ValueError) as error:
+            self.close()
+            self.silence = time.monotonic() - begun
+            raise self._failed(error) from None
+
+    def _failed(self, error: Exception) -> Failed:
+        if isinstance(error, TimeoutError):
+            return Failed(Kind.TIMEOUT, f"no answer within {self.seconds:g} s")
+        kind = Kind.OTHER
+        if isinstance(error, ConnectionRefusedError):
+            kind = Kind.REFUSED
+        elif isinstance(error, ConnectionError | ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            kind = Kind.RESET
+        elif isinstance(error, OSError) and error.errno in _UNREACHABLE:
+            kind = Kind.REFUSED
+        return Failed(kind, redact(" ".join(str(error).split()), *self._secrets))
+
+
+def _command(*words: bytes) -> bytes:
+    return b"*%d\r\n%b" % (
+        len(words),
+        b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words),
+    )

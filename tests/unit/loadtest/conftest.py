@@ -1,0 +1,108 @@
+"""Tiers on this machine: real Valkeys with the users that kvtier gives them, and their Secret."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import valkey
+import yaml
+
+from kvtier.api.load import parse_tier
+from kvtier.generation.acl import acl_file
+from kvtier.generation.record import Record, new_record
+from kvtier.redact import new_token
+from kvtier.render.engine import engine_files
+
+CHECKOUT = Path(__file__).parents[3]
+sys.path[:0] = [str(CHECKOUT / "tests/unit" / folder) for folder in ("store", "cli")]
+
+from valkey_servers import Server, running_server  # noqa: E402
+
+
+@dataclass
+class LocalTier:
+    """Its ranks' servers and the directory where an engine finds the Secret."""
+
+    servers: list[Server]
+    record: Record
+    secret: Path
+
+    @property
+    def token(self) -> str:
+        return self.record.live.token
+
+    def connection(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.secret / "connection.json").read_text())
+        return document
+
+    def change(self, **fields: Any) -> None:
+        """Write other values into the Secret."""
+        text = json.dumps({**self.connection(), **fields})
+        (self.secret / "connection.json").write_text(text)
+
+    def operator(self, rank: int) -> Any:
+        return valkey.Valkey(
+            port=self.servers[rank].port, username="operator", password=self.record.operator_token
+        )
+
+    def engine(self, rank: int) -> Any:
+        port = self.servers[rank].port
+        return valkey.Valkey(port=port, username=self.token, password=self.token)
+
+    def keys(self, rank: int) -> list[bytes]:
+        found: list[bytes] = []
+        cursor = 0
+        with self.operator(rank) as client:
+            while True:
+                cursor, some = client.scan(cursor, count=1000)
+                found += some
+                if not cursor:
+                    return sorted(found)
+
+
+NewLocalTier = Callable[..., LocalTier]
+
+
+@pytest.fixture
+def local_tier(tmp_path: Path) -> Iterator[NewLocalTier]:
+    """Makes tiers from the small one; ``spec`` is merged into its parts."""
+    small = yaml.safe_load((CHECKOUT / "tests/livecluster/tier.yaml").read_text())
+    with ExitStack() as stack:
+        made = 0
+
+        def make(name: str = "chat", **spec: dict[str, Any]) -> LocalTier:
+            nonlocal made
+            made += 1
+            document = {**small, "metadata": {"name": name, "namespace": "models"}}
+            document["spec"] = {
+                part: {**value, **spec.get(part, {})} for part, value in small["spec"].items()
+            }
+            tier = parse_tier(document)
+            record = new_record(tier.spec, operator_token=new_token(), engine_token=new_token())
+            home = tmp_path / str(made)
+            servers = []
+            for rank in range(tier.spec.pool.ranks):
+                directory = home / str(rank)
+                directory.mkdir(parents=True)
+                text = acl_file(record, rank=rank)
+                servers.append(
+                    stack.enter_context(running_server("9.1", directory=directory, acl=text))
+                )
+            secret = home / "secret"
+            secret.mkdir()
+            for file, content in engine_files(tier, record).items():
+                (secret / file).write_text(content)
+            local = LocalTier(servers=servers, record=record, secret=secret)
+            ranks = [
+                {**rank, "host": "127.0.0.1", "port": server.port}
+                for rank, server in zip(local.connection()["ranks"], servers, strict=True)
+            ]
+            local.change(ranks=ranks)
+            return local
+
+        yield make

@@ -5,12 +5,14 @@ writes nothing at all.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
 
 from kvtier.api.types import API_VERSION, GROUP, KIND, PLURAL, VERSION
+from kvtier.cluster.client import AioCluster
 from kvtier.reconcile.memory import Key, Memory
 from kvtier.reconcile.queue import KeyedQueue
 from kvtier.render.names import TIER_LABEL
@@ -69,13 +71,15 @@ def owner_key(obj: Mapping[str, Any]) -> Key | None:
     return (metadata["namespace"], name) if name else None
 
 
-def registry(watcher: Watcher) -> kopf.OperatorRegistry:
+def registry(watcher: Watcher, cluster: AioCluster) -> kopf.OperatorRegistry:
     """The handlers: one that logs in, and one for each watched kind."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return kopf.AiohttpSession(
+            server=cluster.server, aiohttp_session=cluster.watch_session(), default_namespace=None
+        )
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
     async def tier(event: Mapping[str, Any], **_: Any) -> None:
@@ -90,6 +94,16 @@ def registry(watcher: Watcher) -> kopf.OperatorRegistry:
     return handlers
 
 
+class _Backoffs:
+    """Seconds between tries, without end: kopf gives up, and ends, after the last of a list.
+
+    The cap bounds how long after an outage of the API server the watches come back.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return chain((0.5, 1, 2), repeat(3))
+
+
 def settings() -> kopf.OperatorSettings:
     """kopf's settings. Those of memory are measured: an object's task and body live for
     ``idle_timeout``, so a first list of thousands of objects is what decides the process's size."""
@@ -102,18 +116,25 @@ def settings() -> kopf.OperatorSettings:
     configured.watching.chunk_size = 100
     for group, version, plural in CHILDREN:
         configured.watching.label_selectors[group, version, plural] = MANAGED_BY
-    # The cap bounds how long after an outage of the API server the watches come back.
-    configured.networking.error_backoffs = (0.5, 1, 2, 3, 3, 3, 3, 3)
+    configured.networking.error_backoffs = _Backoffs()
+    # One page of a list is one request; a watch is bounded by kopf's inactivity_timeout of 70 s.
+    configured.networking.request_timeout = 30
+    configured.networking.connect_timeout = 5
     configured.process.ultimate_exiting_timeout = 20
     return configured
 
 
 async def watch(
-    watcher: Watcher, *, namespaces: Collection[str], ready: asyncio.Event, stop: asyncio.Event
+    watcher: Watcher,
+    *,
+    cluster: AioCluster,
+    namespaces: Collection[str],
+    ready: asyncio.Event,
+    stop: asyncio.Event,
 ) -> None:
     """Watch until ``stop`` is set or the process is told to end. Empty namespaces mean all."""
     await kopf.operator(
-        registry=registry(watcher),
+        registry=registry(watcher, cluster),
         settings=settings(),
         # No peering is used. Without a name kopf asks for the user's, which a uid need not have.
         identity="kvtier",  # type: ignore[arg-type]  # its type is private to kopf

@@ -8,6 +8,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
     disable_created_metrics,
 )
 
@@ -26,6 +27,7 @@ class Metrics:
         # A series beside every counter that says when it was made, and nobody reads.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._duration = Histogram(
             "kvtier_reconcile_duration_seconds",
             "Seconds that one reconcile of one tier took.",
@@ -39,9 +41,9 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
-        self._writes = Counter(
-            "kvtier_api_writes",
-            "Writes to the API server, by verb, kind and HTTP status (0: no answer).",
+        self._requests = Counter(
+            "kvtier_api_requests",
+            "Requests to the API server, by verb, kind and HTTP status (0: no answer).",
             ["verb", "kind", "code"],
             registry=self.registry,
         )
@@ -63,6 +65,19 @@ class Metrics:
         self.queue_depth = Gauge(
             "kvtier_queue_depth", "Tiers that wait for a reconcile.", registry=self.registry
         )
+        self.queue_oldest = Gauge(
+            "kvtier_queue_oldest_seconds",
+            "Seconds for which the tier that waits longest has been due, its reconcile included.",
+            registry=self.registry,
+        )
+        self.throttled = Counter(
+            "kvtier_reconcile_throttled",
+            "Reconciles that waited because their tier asks for more than one a second.",
+            registry=self.registry,
+        )
+        self.asyncio_tasks = Gauge(
+            "kvtier_asyncio_tasks", "Tasks of the controller's event loop.", registry=self.registry
+        )
         self.leader = Gauge(
             "kvtier_leader", "1 while this process holds the Lease.", registry=self.registry
         )
@@ -76,8 +91,8 @@ class Metrics:
         self._duration.labels(result=result).observe(seconds)
         self._total.labels(result=result).inc()
 
-    def count_write(self, *, verb: str, kind: str, code: int) -> None:
-        self._writes.labels(verb=verb, kind=kind, code=str(code)).inc()
+    def count_request(self, *, verb: str, kind: str, code: int) -> None:
+        self._requests.labels(verb=verb, kind=kind, code=str(code)).inc()
 
     def set_conditions(
         self, namespace: str, tier: str, conditions: Sequence[Mapping[str, Any]]

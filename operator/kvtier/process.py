@@ -57,18 +57,29 @@ async def run_controller(options: Options) -> int:
     # kopf tells of every event that a handler took; here that is every event there is.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     metrics = Metrics()
+    metrics.asyncio_tasks.set_function(lambda: len(asyncio.all_tasks()))
     ready = asyncio.Event()
+    queue: KeyedQueue[Key] = KeyedQueue(
+        pace=PACE,
+        on_error=_log_failure,
+        on_done=lambda _, seconds, result: metrics.observe_reconcile(
+            seconds=seconds, result=result.value
+        ),
+        on_throttled=lambda _: metrics.throttled.inc(),
+    )
+    metrics.queue_depth.set_function(lambda: queue.depth)
+    metrics.queue_oldest.set_function(lambda: queue.oldest)
 
     def on_request(verb: str, kind: str, code: int, seconds: float) -> None:
         del seconds
-        if verb not in ("get", "list"):
-            metrics.count_write(verb=verb, kind=kind, code=code)
+        metrics.count_request(verb=verb, kind=kind, code=code)
 
     async with (
         connect(on_request=on_request) as cluster,
         serve(listen=options.listen, registry=metrics.registry, is_ready=ready.is_set),
     ):
-        stop = _stop_on_signals()
+        stop = asyncio.Event()
+        _stop_on_signals(stop)
         log.info("kvtier %s, waiting for its CRD and its Lease", __version__)
         if not await _until_served(cluster, options, stop):
             return 0
@@ -77,14 +88,16 @@ async def run_controller(options: Options) -> int:
             namespace=options.lease_namespace,
             name=options.lease_name,
             identity=options.identity,
+            on_regained=queue.retry_now,
         )
+        cluster.bound_writes(lease.remaining)
         leading = asyncio.create_task(lease.run())
         try:
             await _first(lease.held.wait(), lease.lost.wait(), stop.wait())
             if not lease.held.is_set():
                 return 0 if stop.is_set() else 1
             code = await _lead(
-                cluster, lease, options=options, metrics=metrics, ready=ready, stop=stop
+                cluster, lease, queue, options=options, metrics=metrics, ready=ready, stop=stop
             )
         finally:
             # Released last: whoever takes over finds nobody who still writes.
@@ -96,20 +109,13 @@ async def run_controller(options: Options) -> int:
 async def _lead(
     cluster: AioCluster,
     lease: Lease,
+    queue: KeyedQueue[Key],
     *,
     options: Options,
     metrics: Metrics,
     ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> int:
-    queue: KeyedQueue[Key] = KeyedQueue(
-        pace=PACE,
-        on_error=_log_failure,
-        on_done=lambda _, seconds, result: metrics.observe_reconcile(
-            seconds=seconds, result=result.value
-        ),
-    )
-    metrics.queue_depth.set_function(lambda: queue.depth)
     metrics.leader.set_function(lambda: float(lease.holds()))
     render = RenderSettings()
     reconciler = Reconciler(
@@ -127,12 +133,14 @@ async def _lead(
     )
     watcher = Watcher(queue=queue, memory=reconciler.memory)
     watching = asyncio.create_task(
-        watch(watcher, namespaces=options.namespaces, ready=ready, stop=stop)
+        watch(watcher, cluster=cluster, namespaces=options.namespaces, ready=ready, stop=stop)
     )
     working = asyncio.create_task(queue.run(WORKERS, reconciler.reconcile))
+    signals = asyncio.create_task(_take_signals_back(ready, stop))
     try:
-        # kopf takes the signals over, so its end is the word to stop.
-        await _first(watching, working, lease.lost.wait())
+        await _first(watching, working, lease.lost.wait(), stop.wait())
+        if stop.is_set():
+            return 0
         if lease.lost.is_set():
             log.error("the lease is lost: ending, so that nothing is written beside its new holder")
         return 1 if lease.lost.is_set() or working.done() or _failed(watching) else 0
@@ -140,7 +148,8 @@ async def _lead(
         ready.clear()
         stop.set()
         queue.stop()
-        await asyncio.gather(watching, working, return_exceptions=True)
+        signals.cancel()
+        await asyncio.gather(watching, working, signals, return_exceptions=True)
 
 
 def _failed(task: asyncio.Task[None]) -> bool:
@@ -150,13 +159,17 @@ def _failed(task: asyncio.Task[None]) -> bool:
     return error is not None
 
 
-def _stop_on_signals() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set, until kopf takes the signals over."""
-    stop = asyncio.Event()
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """Let SIGTERM and SIGINT set ``stop``."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return stop
+
+
+async def _take_signals_back(ready: asyncio.Event, stop: asyncio.Event) -> None:
+    """kopf takes the signals over when it starts, and does not say whether one of them ended it."""
+    await ready.wait()
+    _stop_on_signals(stop)
 
 
 async def _until_served(cluster: AioCluster, options: Options, stop: asyncio.Event) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kvtier import __version__
 from kvtier.cluster.protocol import (
     FIELD_MANAGER,
+    LEASE,
     AlreadyExists,
     ApiError,
     Conflict,
@@ -24,6 +26,7 @@ from kvtier.cluster.protocol import (
     error_for,
     kind_of,
 )
+from kvtier.cluster.watches import OnRequest, watch_session
 
 IN_FLIGHT = 32
 TIMEOUT = 10.0
@@ -37,8 +40,6 @@ MERGE = "application/merge-patch+json"
 _NO_VERSION = "1"
 
 _Objects = list[Object]
-OnRequest = Callable[[str, str, int, float], None]
-"""Called after each request with verb, kind, HTTP status (0 without an answer) and seconds."""
 
 
 class AioCluster:
@@ -63,14 +64,31 @@ class AioCluster:
         self._host = configuration.host.rstrip("/")
         self._manager = {"fieldManager": field_manager}
         self._slots = asyncio.Semaphore(in_flight)
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._seconds = timeout
+        self._writes_end_in: Callable[[], float] = lambda: math.inf
         self._page_size = page_size
         self._on_request = on_request
 
     async def close(self) -> None:
         """Close the connections."""
         await self._api.close()
+
+    def bound_writes(self, end_in: Callable[[], float]) -> None:
+        """Give up every write, but of Leases, once ``end_in()`` seconds have passed.
+
+        Without an answer by then the connection is closed, so that what was still on its way does
+        not land under the next holder of the Lease.
+        """
+        self._writes_end_in = end_in
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return str(self._host)
+
+    def watch_session(self) -> aiohttp.ClientSession:
+        """A session for watches: the same server, the same credentials. Close it."""
+        return watch_session(self._api, on_request=self._on_request)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         try:
@@ -209,15 +227,29 @@ class AioCluster:
         url = self._host + path + (f"?{urlencode(query)}" if query else "")
         async with self._slots:
             started, status = time.monotonic(), 0
+            seconds = self._seconds
+            if method != "GET" and kind != LEASE:
+                seconds = min(seconds, self._writes_end_in())
+            if seconds <= 0:
+                message = "the lease is not held"
+                raise Unavailable(status=0, reason="NotLeading", message=message)
             try:
-                status, headers, raw = await self._send(method, url, content_type, body)
+                status, headers, raw = await self._send(
+                    method, url, content_type, body, seconds=seconds
+                )
             finally:
                 if self._on_request is not None:
                     self._on_request(verb, kind.kind, status, time.monotonic() - started)
         return _answer(kind, status=status, headers=headers, raw=raw)
 
     async def _send(
-        self, method: str, url: str, content_type: str, body: Mapping[str, Any] | None
+        self,
+        method: str,
+        url: str,
+        content_type: str,
+        body: Mapping[str, Any] | None,
+        *,
+        seconds: float,
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = {
             "Accept": JSON,
@@ -228,11 +260,15 @@ class AioCluster:
             # Each time, since the token of a pod is replaced while it runs.
             await self._api.update_params_for_auth(headers, [], ["BearerToken"], url, method, body)
             response = await self._api.call_api(
-                method, url, headers, body, _request_timeout=self._timeout
+                method,
+                url,
+                headers,
+                body,
+                _request_timeout=aiohttp.ClientTimeout(total=seconds),
             )
             return response.status, response.headers, await response.read()
         except TimeoutError as error:
-            message = f"{self._host} did not answer within {self._seconds:g} s"
+            message = f"{self._host} did not answer within {seconds:.3g} s"
             raise Unavailable(status=0, reason="Timeout", message=message) from error
         except (aiohttp.ClientError, OSError) as error:
             message = f"{self._host} cannot be reached: {error}"

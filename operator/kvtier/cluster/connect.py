@@ -8,7 +8,8 @@ from pathlib import Path
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
-from kvtier.cluster.client import IN_FLIGHT, TIMEOUT, AioCluster, OnRequest
+from kvtier.cluster.client import IN_FLIGHT, TIMEOUT, AioCluster
+from kvtier.cluster.watches import OnRequest
 
 
 class NoCluster(ValueError):

@@ -14,17 +14,21 @@ class Clock(Protocol):
         """Seconds since some moment; never goes back, whatever happens to the wall clock."""
 
     def now(self) -> datetime:
-        """Wall-clock time in UTC: only to be shown or written, never to decide by."""
+        """Wall-clock time in UTC: to be shown, written, or held against the API server's times."""
 
     async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
         """Wait until the event is set (True) or ``timeout`` seconds have passed (False)."""
+
+
+# It counts the time in which the machine was suspended, and others may have taken over.
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
     """The clock of the machine."""
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_MONOTONIC)
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -7,7 +7,7 @@ monotonic clock; what other machines write as time is never compared with ours.
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from kvtier.cluster.protocol import (
@@ -35,9 +35,11 @@ Answer = TypeVar("Answer")
 class Lease:
     """Acquires, renews and releases one Lease; writes nothing else.
 
-    ``held`` is set once it is ours and ``lost`` once it is not any more, for good: a process that
-    lost its Lease ends. Between the last renewal that began ``RENEW_DEADLINE`` ago and the moment
-    another may take over, ``DURATION``, nobody holds it.
+    ``held`` is set once it is ours and ``lost`` once another has it, for good: a process that lost
+    its Lease ends. Between the last renewal that began ``RENEW_DEADLINE`` ago and the moment
+    another may take over, ``DURATION``, nobody holds it. A Lease that ran out because the API
+    server was away, and that nobody took meanwhile, is held again by the next renewal:
+    ``on_regained`` is then called.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Lease:
         name: str,
         identity: str,
         clock: Clock | None = None,
+        on_regained: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
@@ -55,6 +58,7 @@ class Lease:
         # A name that only this process has: a restarted pod is another holder.
         self._identity = f"{identity}_{uuid.uuid4().hex[:12]}"
         self._clock = clock or SystemClock()
+        self._on_regained = on_regained
         self._mine: Object = {}
         self._valid_until = float("-inf")
         self._stopping = asyncio.Event()
@@ -63,7 +67,11 @@ class Lease:
 
     def holds(self) -> bool:
         """Whether the Lease is ours at this moment. Ask before every write."""
-        return self._clock.monotonic() < self._valid_until
+        return self.remaining() > 0
+
+    def remaining(self) -> float:
+        """Seconds for which it stays ours without another renewal; not above 0 if it is not."""
+        return self._valid_until - self._clock.monotonic()
 
     def stop(self) -> None:
         """Release the Lease if it is held, and end ``run``."""
@@ -109,20 +117,23 @@ class Lease:
         return bool(unchanged_for > spec.get("leaseDurationSeconds", DURATION))
 
     async def _keep(self) -> None:
-        """Renew until another has it, the deadline passes, or we are to stop."""
+        """Renew until another has it, or we are to stop."""
         pause = RENEW_EVERY
-        while self.holds() and not await self._clock.wait(self._stopping, min(pause, self._left())):
-            if not self.holds():
-                break
-            pause = RENEW_EVERY
+        while not await self._clock.wait(self._stopping, min(pause, self._left())):
+            held = self.holds()
+            pause = RENEW_EVERY if held else RETRY_EVERY
             try:
                 if not await self._renew():
                     self._valid_until = float("-inf")
+                    log.error("the lease is lost")
+                    return
             except ApiError as error:
                 log.warning("the lease was not renewed: %s", error)
                 pause = RETRY_EVERY
-        if not self.holds():
-            log.error("the lease is lost")
+            else:
+                if not held and self.holds():
+                    log.info("the lease is held again, nobody else had it meanwhile")
+                    self._on_regained()
 
     async def _renew(self) -> bool:
         """Renew once; False if another has it. Raises ApiError when that cannot be told."""
@@ -132,10 +143,11 @@ class Lease:
         except (Conflict, NotFound):
             # Someone else wrote, or our own write of before landed after all, or it was deleted.
             lease = await self._get()
-            if (
-                lease is not None
-                and (lease.get("spec") or {}).get("holderIdentity") != self._identity
-            ):
+            if lease is None:
+                # While it had run out, another may have held what is gone now.
+                if not self.holds():
+                    return False
+            elif _spec(lease).get("holderIdentity") != self._identity:
                 return False
             try:
                 await self._write(lease, started=started)

@@ -36,9 +36,13 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class _Entry:
-    """One key. ``due`` is None when no run is asked for; times are of the monotonic clock."""
+    """One key. ``due`` is None when no run is asked for; times are of the monotonic clock.
+
+    ``since`` is when the run at work became due.
+    """
 
     due: float | None = None
+    since: float | None = None
     dirty: frozenset[str] = frozenset()
     running: bool = False
     failures: int = 0
@@ -71,6 +75,7 @@ class KeyedQueue(Generic[Key]):
 
     ``on_error(key, error, failures)`` and ``on_done(key, seconds, outcome)`` are called after
     every failed, and after every run. Without ``on_error`` failures are logged.
+    ``on_throttled(key)`` is called for every run that had to wait for its key's pace.
     """
 
     def __init__(
@@ -81,12 +86,14 @@ class KeyedQueue(Generic[Key]):
         jitter: Callable[[], float] = random.random,
         on_error: Callable[[Key, Exception, int], None] | None = None,
         on_done: Callable[[Key, float, Outcome], None] | None = None,
+        on_throttled: Callable[[Key], None] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._pace = pace or Pace()
         self._jitter = jitter
         self._on_error = on_error or _log_error
         self._on_done = on_done
+        self._on_throttled = on_throttled
         self._entries: dict[Key, _Entry] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -100,6 +107,16 @@ class KeyedQueue(Generic[Key]):
             entry.due is not None and entry.due <= now and not entry.running
             for entry in self._entries.values()
         )
+
+    @property
+    def oldest(self) -> float:
+        """Seconds for which the key that waits longest has been due, its run included."""
+        now = self._clock.monotonic()
+        due = (
+            entry.since if entry.since is not None else entry.due
+            for entry in self._entries.values()
+        )
+        return max((now - since for since in due if since is not None and since < now), default=0.0)
 
     @property
     def running(self) -> int:
@@ -126,6 +143,13 @@ class KeyedQueue(Generic[Key]):
     def add_after(self, key: Key, seconds: float) -> None:
         """Ask for a resync; the earliest request of a key stands, and is spent by any run."""
         self.add(key, delay=seconds)
+
+    def retry_now(self) -> None:
+        """Try what failed at once, as far as its pace lets it: what was in the way is gone."""
+        for key, entry in self._entries.items():
+            if entry.failures and not entry.running:
+                entry.failures, entry.not_before = 1, float("-inf")
+                self.add(key)
 
     async def run(
         self, workers: int, handler: Callable[[Key, frozenset[str]], Awaitable[Result]]
@@ -181,7 +205,10 @@ class KeyedQueue(Generic[Key]):
             if at > now:
                 return at - now
             entry = self._entries[key]
-            dirty, entry.dirty, entry.due, entry.running = entry.dirty, frozenset(), None, True
+            if self._on_throttled is not None and self._paced_at(entry) > (entry.due or 0.0):
+                self._on_throttled(key)
+            dirty, entry.dirty, entry.running = entry.dirty, frozenset(), True
+            entry.since, entry.due = entry.due, None
             entry.budget_full_at = max(entry.budget_full_at, now) + self._pace.interval
             task = asyncio.create_task(self._handle(key, dirty, handler))
             task.add_done_callback(lambda _: self._wake.set())
@@ -189,8 +216,10 @@ class KeyedQueue(Generic[Key]):
         return None
 
     def _allowed_at(self, entry: _Entry) -> float:
-        spare = (self._pace.burst - 1) * self._pace.interval
-        return max(entry.not_before, entry.budget_full_at - spare)
+        return max(entry.not_before, self._paced_at(entry))
+
+    def _paced_at(self, entry: _Entry) -> float:
+        return entry.budget_full_at - (self._pace.burst - 1) * self._pace.interval
 
     async def _handle(
         self,
@@ -203,26 +232,30 @@ class KeyedQueue(Generic[Key]):
         try:
             result = await handler(key, dirty)
         except asyncio.CancelledError:
-            entry.running = False
+            self._ended(entry)
             self.add(key, dirty=dirty)
             raise
         except Exception as error:
-            entry.running = False
+            self._ended(entry)
             self._retry(key, dirty, started=started, error=error)
             self._done(key, started, Outcome.ERROR)
             self._on_error(key, error, entry.failures)
         else:
-            entry.running = False
+            self._ended(entry)
             entry.failures = 0
             if result.requeue_after is not None:
                 self.add_after(key, result.requeue_after)
             self._done(key, started, Outcome.SUCCESS)
 
+    @staticmethod
+    def _ended(entry: _Entry) -> None:
+        entry.running, entry.since = False, None
+
     def _retry(self, key: Key, dirty: frozenset[str], *, started: float, error: Exception) -> None:
         """Exponential backoff between half and the whole of 0.5 s, 1 s, 2 s ... 60 s.
 
         An event may bring the next try forward, since it may be the repair, but to no sooner
-        than one interval after this one, and never to before a server's Retry-After.
+        than one interval after this one, and never to before a server's Retry-After (60 s at most).
         """
         entry = self._entries[key]
         entry.failures += 1
@@ -233,7 +266,7 @@ class KeyedQueue(Generic[Key]):
         if retry_after is None:
             entry.not_before = min(started + self._pace.interval, now + delay)
         else:
-            entry.not_before = now + retry_after
+            entry.not_before = now + min(retry_after, BACKOFF_LIMIT)
         self.add(key, dirty=dirty, delay=delay)
 
     def _done(self, key: Key, started: float, outcome: Outcome) -> None:

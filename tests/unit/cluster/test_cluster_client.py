@@ -12,7 +12,14 @@ from kubernetes.aio.client import Configuration
 from kvtier import __version__
 from kvtier.cluster.client import AioCluster
 from kvtier.cluster.connect import NoCluster, configure
-from kvtier.cluster.protocol import CONFIGMAP, ApiError, NotFound, TooManyRequests, Unavailable
+from kvtier.cluster.protocol import (
+    CONFIGMAP,
+    LEASE,
+    ApiError,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -21,7 +28,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def served(handler: Handler, **options) -> AsyncIterator[AioCluster]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -74,6 +81,56 @@ async def test_a_server_that_does_not_answer_is_unavailable_after_the_timeout():
             await cluster.get(CONFIGMAP, "ns", "a")
     assert (refused.value.status, refused.value.reason) == (0, "Timeout")
     assert seen == [("get", "ConfigMap", 0)]
+
+
+def configmap() -> dict:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}}
+
+
+async def test_a_write_ends_with_the_lease_that_covers_it():
+    closed = asyncio.Event()
+
+    async def handler(request):
+        try:
+            await asyncio.sleep(30)
+        finally:
+            closed.set()
+
+    async with served(handler, timeout=20) as cluster:
+        cluster.bound_writes(lambda: 0.2)
+        with pytest.raises(Unavailable) as refused:
+            await asyncio.wait_for(cluster.apply(configmap(), uid="u"), 10)
+        assert refused.value.reason == "Timeout"
+        # Closed as the server sees it: it does not go on with a request whose client is gone.
+        await asyncio.wait_for(closed.wait(), 10)
+
+
+async def test_without_a_lease_nothing_is_written_but_all_is_read_and_the_lease_is_renewed():
+    seen = []
+
+    async def handler(request):
+        seen.append(request.method)
+        return web.json_response({"metadata": {"name": "a"}, "items": []})
+
+    async with served(handler) as cluster:
+        cluster.bound_writes(lambda: -1.0)
+        lease = {"apiVersion": LEASE.api_version, "kind": LEASE.kind}
+        writes = [
+            cluster.create(configmap()),
+            cluster.apply(configmap(), uid="u"),
+            cluster.apply_status(configmap(), uid="u"),
+            cluster.delete(CONFIGMAP, "ns", "a", uid="u"),
+            cluster.post(configmap()),
+        ]
+        for write in writes:
+            with pytest.raises(Unavailable) as refused:
+                await write
+            assert refused.value.reason == "NotLeading"
+        assert seen == []
+        await cluster.get(CONFIGMAP, "ns", "a")
+        await cluster.list(CONFIGMAP, "ns")
+        await cluster.post({**lease, "metadata": {"name": "a", "namespace": "ns"}})
+    assert seen == ["GET", "GET", "POST"]
 
 
 async def test_a_server_that_stalls_in_the_middle_of_an_answer_is_unavailable():

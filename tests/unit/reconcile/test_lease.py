@@ -130,19 +130,85 @@ async def test_a_jump_of_the_wall_clock_loses_nothing(cluster, clock):
 
 async def test_while_the_server_is_away_it_holds_for_ten_seconds_and_not_one_more(cluster, clock):
     lease = elector(cluster, clock)
-    async with running(lease) as task:
+    async with running(lease):
         await clock.advance(0)
         cluster.fail(unavailable(), times=1000)
         await clock.advance(9.9)
         assert lease.holds()
-        assert not lease.lost.is_set()
+        assert lease.remaining() == pytest.approx(0.1)
         await clock.advance(0.2)
         assert not lease.holds()
+        assert lease.remaining() < 0
+
+
+async def test_after_an_outage_in_which_nobody_took_it_it_is_held_again(cluster, clock):
+    regained: list[float] = []
+    lease = elector(cluster, clock)
+    lease._on_regained = lambda: regained.append(clock.monotonic())
+    async with running(lease) as task:
+        await clock.advance(0)
+        cluster.fail(unavailable(), times=90)
+        await clock.advance(60)
+        assert not lease.holds()
+        await clock.advance(60)
+        assert lease.holds()
+        assert not task.done()
+        assert len(regained) == 1
+        before = len(cluster.requests)
+        await clock.advance(60)
+        assert len(cluster.requests) - before == 12, "as often as before"
+        assert len(regained) == 1
+
+
+async def test_who_comes_back_after_another_has_held_it_is_told_so_and_writes_nothing(
+    cluster, clock
+):
+    first, second = elector(cluster, clock, "a"), elector(cluster, clock, "b")
+    get, replace = cluster.get, cluster.replace
+    async with running(first) as task:
+        await clock.advance(0)
+
+        async def away(*_):
+            raise unavailable()
+
+        cluster.get = cluster.replace = away
+        await clock.advance(20)
+        cluster.get, cluster.replace = get, replace
+        taken = {**cluster.peek(LEASE, "ns", "kvtier")}
+        cluster.edit(LEASE, "ns", "kvtier", {"spec": {"holderIdentity": second._identity}})
+        await clock.advance(2)
+        assert (first.holds(), first.lost.is_set(), task.done()) == (False, True, True)
+    assert taken["spec"]["holderIdentity"].startswith("a_")
+    assert spec(cluster)["holderIdentity"] == second._identity
+
+
+async def test_who_comes_back_to_a_lease_that_was_taken_and_released_is_told_so(cluster, clock):
+    lease = elector(cluster, clock)
+    async with running(lease) as task:
+        await clock.advance(0)
+        cluster.fail(unavailable(), times=12)
+        await clock.advance(11)
+        assert not lease.holds()
+        cluster.edit(LEASE, "ns", "kvtier", {"spec": {"holderIdentity": None}})
+        await clock.advance(20)
         assert lease.lost.is_set()
         assert task.done()
 
 
-async def test_a_request_that_hangs_does_not_hide_the_loss(cluster, clock):
+async def test_a_lease_that_ran_out_and_is_gone_is_not_made_again(cluster, clock):
+    lease = elector(cluster, clock)
+    async with running(lease):
+        await clock.advance(0)
+        cluster.fail(unavailable(), times=12)
+        await clock.advance(11)
+        assert not lease.holds()
+        cluster.remove(LEASE, "ns", "kvtier")
+        await clock.advance(20)
+        assert lease.lost.is_set()
+    assert cluster.peek(LEASE, "ns", "kvtier") is None
+
+
+async def test_a_request_that_hangs_is_given_up_when_the_lease_runs_out(cluster, clock):
     lease = elector(cluster, clock)
     async with running(lease):
         await clock.advance(0)
@@ -154,7 +220,10 @@ async def test_a_request_that_hangs_does_not_hide_the_loss(cluster, clock):
 
         cluster.replace = hanging
         await clock.advance(10.1)
-        assert lease.lost.is_set()
+        assert not lease.holds()
+        cluster.replace = replace
+        await clock.advance(2)
+        assert lease.holds()
 
 
 async def test_a_short_outage_is_ridden_out_and_the_pace_is_as_before(cluster, clock):

@@ -203,6 +203,62 @@ async def test_the_server_s_retry_after_holds_even_against_events(clock, handler
     assert handler.times == [0, 7]
 
 
+async def test_a_server_that_asks_for_an_hour_is_asked_again_after_a_minute(clock, handler):
+    queue = KeyedQueue(clock=clock, pace=FREE, on_error=lambda *_: None)
+    handler.outcomes = [
+        TooManyRequests(status=429, reason="TooManyRequests", message="later", retry_after=3600)
+    ]
+    queue.add("a")
+    async with working(queue, handler):
+        await clock.advance(100)
+    assert handler.times == [0, 60]
+
+
+async def test_after_an_outage_all_that_failed_is_tried_at_once(clock, handler):
+    queue = KeyedQueue(clock=clock, pace=FREE, jitter=lambda: 1.0, on_error=lambda *_: None)
+    handler.outcomes = [RuntimeError("no")] * 12
+    queue.add("a")
+    queue.add("b")
+    queue.add("fine", delay=500)
+    async with working(queue, handler):
+        await clock.advance(20)
+        assert len(handler.runs) == 12, "both wait for their next try"
+        queue.retry_now()
+        await clock.advance(0)
+        assert [run[:2] for run in handler.runs[12:]] == [(20, "a"), (20, "b")]
+        await clock.advance(100)
+        assert len(handler.runs) == 14, "what did not fail is not brought forward"
+
+
+async def test_the_age_of_the_oldest_key_counts_its_wait_and_its_run(clock, handler):
+    queue = KeyedQueue(clock=clock, pace=FREE)
+    handler.gate = asyncio.Event()
+    assert queue.oldest == 0
+    queue.add("later", delay=60)
+    queue.add("a")
+    async with working(queue, handler, workers=1):
+        await clock.advance(10)
+        queue.add("b")
+        await clock.advance(5)
+        assert queue.oldest == 15, "a is at work since then"
+        handler.gate.set()
+        await clock.advance(0)
+        assert queue.oldest == 0
+
+
+async def test_what_waits_for_its_pace_is_told_and_nothing_else_is(clock, handler):
+    throttled: list[str] = []
+    pace = Pace(interval=1.0, burst=3)
+    queue = KeyedQueue(clock=clock, pace=pace, on_throttled=throttled.append)
+    async with working(queue, handler):
+        queue.add("calm")
+        for _ in range(50):
+            queue.add("a")
+            await clock.advance(0.1)
+    assert len(throttled) == len([key for _, key, _ in handler.runs if key == "a"]) - 3
+    assert set(throttled) == {"a"}
+
+
 async def test_an_event_brings_a_failed_key_forward_but_not_below_the_interval(clock, handler):
     queue = KeyedQueue(
         clock=clock, pace=Pace(interval=1.0, burst=100), jitter=lambda: 1.0, on_error=lambda *_: 0

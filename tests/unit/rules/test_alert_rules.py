@@ -33,10 +33,11 @@ def rules() -> list[dict[str, Any]]:
 
 
 def exported(registry: CollectorRegistry) -> dict[str, str]:
-    """Name as scraped -> type, of every metric in the registry."""
+    """Name as scraped -> type, of every metric of kvtier's own in the registry."""
     return {
         family.name + ("_total" if family.type == "counter" else ""): family.type
         for family in registry.collect()
+        if family.name.startswith("kvtier_")
     }
 
 

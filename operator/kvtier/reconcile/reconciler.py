@@ -10,7 +10,7 @@ from kvtier.api import reasons
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.tier import assess
-from kvtier.cluster.protocol import POD, TIER, Cluster, Conflict, NotFound, Object
+from kvtier.cluster.protocol import POD, TIER, ApiError, Cluster, Conflict, NotFound, Object
 from kvtier.generation.identity import generation_id, identity
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
@@ -216,7 +216,11 @@ class Reconciler:
             now=self._now(),
         )
         assert memory.body is not None
-        return await self._apply_status(memory, memory.body, status)
+        try:
+            return await self._apply_status(memory, memory.body, status)
+        except Conflict as error:
+            report.reread = report.reread or error
+            return False
 
     async def _refuse(
         self,
@@ -243,7 +247,10 @@ class Reconciler:
         return result
 
     async def _apply_status(self, memory: TierMemory, body: Object, status: Object) -> bool:
-        """Write the status if it differs from the last one; whether it was written."""
+        """Write the status if it differs from the last one; whether it was written.
+
+        Raises ApiError when it was not, or when that cannot be told.
+        """
         metadata = body["metadata"]
         self._metrics.set_conditions(metadata["namespace"], metadata["name"], status["conditions"])
         live = body.get("status") or {}
@@ -262,9 +269,13 @@ class Reconciler:
                 },
                 uid=metadata["uid"],
             )
-        except (Conflict, NotFound):
-            # The tier is gone, or another of its name has come: its own event says so.
+        except NotFound:
+            # The tier is gone: its own event says so.
             return False
+        except ApiError:
+            # Nobody knows what it has now: an answer may be lost, another of its name may be there.
+            memory.forget_full_read()
+            raise
         body["status"] = written.get("status", {})
         memory.written = status
         return True

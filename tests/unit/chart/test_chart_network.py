@@ -1,0 +1,102 @@
+"""The network policies of the chart and of the sample select the pods that they speak of."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+from chart_helm import NAMESPACE, ROOT, Helm
+
+from kvtier.api.load import load_file
+from kvtier.generation.record import new_record
+from kvtier.redact import new_token
+from kvtier.render.render import RenderSettings, render
+
+SAMPLES = ROOT / "deploy/samples"
+Labels = Mapping[str, str]
+
+
+def selects(selector: dict[str, Any], labels: Labels) -> bool:
+    wanted = selector.get("matchLabels", {})
+    exists = [term["key"] for term in selector.get("matchExpressions", [])]
+    assert all(term["operator"] == "Exists" for term in selector.get("matchExpressions", []))
+    return wanted.items() <= labels.items() and set(exists) <= labels.keys()
+
+
+@pytest.fixture(scope="module")
+def policies() -> dict[str, dict[str, Any]]:
+    """The sample's policies by name."""
+    documents = yaml.safe_load_all((SAMPLES / "network-policies.yaml").read_text())
+    return {document["metadata"]["name"]: document["spec"] for document in documents}
+
+
+@pytest.fixture(scope="module")
+def rank() -> Labels:
+    """Labels of a rank's pod, as rendered."""
+    tier = load_file(str(SAMPLES / "laptop.yaml"))
+    record = new_record(tier.spec, operator_token=new_token(), engine_token=new_token())
+    objects = render(tier, record, settings=RenderSettings())
+    sets = [each for each in objects if each["kind"] == "StatefulSet"]
+    labels: Labels = sets[0]["spec"]["template"]["metadata"]["labels"]
+    return labels
+
+
+@pytest.fixture(scope="module")
+def engine() -> Labels:
+    """Labels of an engine's pod, as the sample pool has them."""
+    pool = yaml.safe_load((SAMPLES / "prefill-pool.yaml").read_text())
+    labels: Labels = pool["spec"]["template"]["metadata"]["labels"]
+    return labels
+
+
+def controller(helm: Helm) -> Labels:
+    deployment = helm.objects()["Deployment", "kvtier"]
+    labels: Labels = deployment["spec"]["template"]["metadata"]["labels"]
+    return labels
+
+
+def test_the_samples_rank_policy_covers_ranks_only_and_lets_engines_and_the_controller_in(
+    helm: Helm, policies: dict[str, dict[str, Any]], rank: Labels, engine: Labels
+) -> None:
+    policy = policies["kvtier-ranks"]
+    assert selects(policy["podSelector"], rank)
+    assert not selects(policy["podSelector"], engine)
+    (rule,) = policy["ingress"]
+    assert rule["ports"] == [{"port": 6379, "protocol": "TCP"}]
+    engines, controllers = rule["from"]
+    assert "namespaceSelector" not in engines, "engines of another namespace have another tier"
+    assert selects(engines["podSelector"], engine)
+    assert not selects(engines["podSelector"], rank)
+    assert selects(controllers["namespaceSelector"], {"kubernetes.io/metadata.name": NAMESPACE})
+    assert selects(controllers["podSelector"], controller(helm))
+    assert policy["egress"] == []
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+
+
+def test_the_samples_engine_policy_covers_engines_only_and_lets_them_out_to_ranks(
+    policies: dict[str, dict[str, Any]], rank: Labels, engine: Labels
+) -> None:
+    policy = policies["kvtier-engines"]
+    assert selects(policy["podSelector"], engine)
+    assert not selects(policy["podSelector"], rank)
+    to_ranks, dns = policy["egress"]
+    assert selects(to_ranks["to"][0]["podSelector"], rank)
+    assert {port["port"] for port in to_ranks["ports"]} == {6379}
+    assert {port["port"] for port in dns["ports"]} == {53}
+
+
+def test_the_charts_policy_is_for_the_controller_and_lets_it_out_to_ranks_of_any_namespace(
+    helm: Helm, rank: Labels, engine: Labels
+) -> None:
+    assert ("NetworkPolicy", "kvtier") not in helm.objects()
+    objects = helm.objects("--set", "networkPolicy.enabled=true")
+    policy = objects["NetworkPolicy", "kvtier"]["spec"]
+    assert selects(policy["podSelector"], controller(helm))
+    assert not selects(policy["podSelector"], rank)
+    (to_ranks,) = [rule for rule in policy["egress"] if "to" in rule]
+    (peer,) = to_ranks["to"]
+    assert peer["namespaceSelector"] == {}
+    assert selects(peer["podSelector"], rank)
+    assert not selects(peer["podSelector"], engine)
+    reached = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+    assert reached == {443, 6443, 53, 6379}

@@ -75,7 +75,7 @@ class Engine:
         self._budget = Budget(settings.max_bytes)
         self._stop = self._budget.stop
         writer = f"{settings.run}/{settings.number}"
-        self._ranks = [
+        self.ranks = [
             Rank(self._connection, address, writer=writer, budget=self._budget)
             for address in self._connection.ranks
         ]
@@ -92,7 +92,7 @@ class Engine:
 
     def connect(self) -> None:
         """Return once each rank has been tried; whether that worked is part of the report."""
-        for rank in self._ranks:
+        for rank in self.ranks:
             rank.start()
 
     def run(self, tell: Callable[[Snapshot], None], *, begin: float) -> None:
@@ -121,7 +121,7 @@ class Engine:
             self._ready.notify_all()
         for thread in threads:
             thread.join()
-        for rank in self._ranks:
+        for rank in self.ranks:
             rank.close()
         tell(self._snapshot(final=True))
 
@@ -150,18 +150,18 @@ class Engine:
         unique = f"{settings.run}/{settings.number}/{number}"
         tokens = prompt(settings.workload, prefix=prefix, unique=unique)
         hashes = chunk_hashes(tokens, chunk_tokens=connection.chunk_tokens)
-        held = striping.chunks_by_rank(connection.striping, hashes=hashes, ranks=len(self._ranks))
+        held = striping.chunks_by_rank(connection.striping, hashes=hashes, ranks=len(self.ranks))
         keys = [
             {index: self._keys(rank, hashes[index]) for index in held[rank]}
-            for rank in range(len(self._ranks))
+            for rank in range(len(self.ranks))
         ]
         there = self._on_all_ranks(
-            [[rank.look_up(_flat(mine))] for rank, mine in zip(self._ranks, keys, strict=True)]
+            [[rank.look_up(_flat(mine))] for rank, mine in zip(self.ranks, keys, strict=True)]
         )
         hit = self._hit(keys, there, chunks=len(hashes))
         wanted = [[key for index in mine if index < hit for key in mine[index]] for mine in keys]
         read = self._on_all_ranks(
-            [rank.fetch(mine) for rank, mine in zip(self._ranks, wanted, strict=True)]
+            [rank.fetch(mine) for rank, mine in zip(self.ranks, wanted, strict=True)]
         )
         first = [{index: mine[index] for index in mine if index < hit} for mine in keys]
         hit = self._hit(first, read, chunks=hit)
@@ -208,7 +208,7 @@ class Engine:
         )
 
     def _on_all_ranks(self, jobs: "list[list[Future[Done]]]") -> list[set[bytes]]:
-        return [rank.settle(mine) for rank, mine in zip(self._ranks, jobs, strict=True)]
+        return [rank.settle(mine) for rank, mine in zip(self.ranks, jobs, strict=True)]
 
     def _compute_all(self) -> None:
         """The worker: one request at a time, the earliest that is ready."""
@@ -252,7 +252,7 @@ class Engine:
             for first in range(0, max(map(len, store)), step):
                 jobs = [
                     (rank, rank.store(keys[first : first + step]))
-                    for rank, keys in zip(self._ranks, store, strict=True)
+                    for rank, keys in zip(self.ranks, store, strict=True)
                 ]
                 for rank, mine in jobs:
                     rank.settle(mine, wait_counts=False)
@@ -261,7 +261,7 @@ class Engine:
     def _note_errors(self) -> None:
         """Errors are counted by the ranks; here they get their time."""
         with self._lock:
-            counted = sum(rank.measures().errors for rank in self._ranks)
+            counted = sum(rank.measures().errors for rank in self.ranks)
             self._errors += [time.time()] * (counted - self._errors_told)
             self._errors_told = counted
 
@@ -275,9 +275,9 @@ class Engine:
             arrived=arrived,
             completed=tuple(completed),
             errors=tuple(errors),
-            ranks=tuple(rank.measures() for rank in self._ranks),
-            reading=tuple(rank.take_reading() for rank in self._ranks),
-            outages=tuple(outage for rank in self._ranks for outage in rank.outages()),
+            ranks=tuple(rank.measures() for rank in self.ranks),
+            reading=tuple(rank.take_reading() for rank in self.ranks),
+            outages=tuple(outage for rank in self.ranks for outage in rank.outages()),
             spent=self._budget.spent,
         )
 

@@ -36,8 +36,8 @@ class Outage:
 class RankMeasures:
     """One rank, in bytes and seconds, as one engine saw it.
 
-    An error is a look-up, fetch or store that the rank did not do; a stall is a wait for the rank
-    that ended so, or in which it was silent for longer than ``STALL_SECONDS``.
+    An error is a look-up, fetch or store that the rank did not do; a stall is a request's
+    wait for the rank of more than ``STALL_SECONDS``, in silence or in vain.
     """
 
     rank: int

@@ -43,7 +43,8 @@ class Budget:
 
 @dataclass(slots=True)
 class Done:
-    """What a job did: the keys that it found, read rightly or stored, and how it waited."""
+    """What a job did: the keys that it found, read rightly or stored, and how it waited: in
+    silence, or all its time if it failed."""
 
     keys: list[bytes] = field(default_factory=list)
     failed: bool = False
@@ -104,7 +105,7 @@ class Rank:
             done.waited = max(done.waited, link.silence)
             done.keys += [key for key, there in zip(keys, found, strict=True) if there]
 
-        return self._threads.submit(self._work, ask)
+        return self._threads.submit(self._work, ask, time.monotonic())
 
     def fetch(self, keys: Sequence[bytes]) -> "list[Future[Done]]":
         """Read the values, on all connections at once, and judge each byte."""
@@ -123,7 +124,7 @@ class Rank:
         done = [job.result() for job in jobs if not job.cancelled()]
         failed = any(each.failed for each in done)
         waited = max((each.waited for each in done), default=0.0)
-        stalled = wait_counts and waited > (0 if failed else STALL_SECONDS)
+        stalled = wait_counts and waited > STALL_SECONDS
         with self._lock:
             before = self._measures
             self._measures = replace(
@@ -170,21 +171,21 @@ class Rank:
                     done.keys.append(key)
 
         jobs = min(len(keys), self._connection.workers)
-        return [self._threads.submit(self._work, run) for _ in range(jobs)]
+        now = time.monotonic()
+        return [self._threads.submit(self._work, run, now) for _ in range(jobs)]
 
-    def _work(self, act: Callable[[RespConnection, Done], None]) -> Done:
+    def _work(self, act: Callable[[RespConnection, Done], None], asked: float) -> Done:
         done = Done()
         if not self._up:
-            done.failed = True
-            return done
+            # Perhaps it waited here behind the request that found the rank dead.
+            return Done(failed=True, waited=time.monotonic() - asked)
         epoch, link = self._epoch, None
         try:
             link = self._take()
             act(link, done)
         except Failed as failure:
             done.failed = True
-            if link is not None:
-                done.waited = max(done.waited, link.silence)
+            done.waited = time.monotonic() - asked
             self._fail(failure, link, epoch=epoch)
         else:
             self._succeed()

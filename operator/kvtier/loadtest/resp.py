@@ -38,7 +38,7 @@ class RespConnection:
     """One connection; after any Failed that is not a Reply it is closed and cannot be used again.
 
     ``seconds`` bounds each request, connecting with TLS and AUTH included. ``silence`` is the
-    longest time for which the last request waited for a byte; all its time, if it failed.
+    longest time for which the last request waited for a byte.
     """
 
     def __init__(
@@ -170,8 +170,7 @@ class RespConnection:
 
     @contextmanager
     def _request(self) -> Iterator[None]:
-        begun = time.monotonic()
-        self._deadline = begun + self.seconds
+        self._deadline = time.monotonic() + self.seconds
         self.silence = 0.0
         try:
             yield
@@ -179,7 +178,6 @@ class RespConnection:
             raise
         except (OSError, ValueError) as error:
             self.close()
-            self.silence = time.monotonic() - begun
             raise self._failed(error) from None
 
     def _failed(self, error: Exception) -> Failed:

@@ -106,7 +106,7 @@ def _collect(
     for pipe in pipes:
         pipe.send(begin)
     told = False
-    gathered = _Gathered(plan, begin=wall)
+    gathered = Gathered(plan, begin=wall)
     shown = 0
     last = begin + plan.seconds + plan.connection.request_timeout + GRACE_SECONDS
     while gathered.running:
@@ -139,7 +139,7 @@ def _receive(pipe: Pipe) -> Snapshot:
     return snapshot
 
 
-class _Gathered:
+class Gathered:
     """What all engines have told by now."""
 
     def __init__(self, plan: Plan, *, begin: float) -> None:

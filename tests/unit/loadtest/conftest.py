@@ -1,71 +1,25 @@
 """Tiers on this machine: real Valkeys with the users that kvtier gives them, and their Secret."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import valkey
 import yaml
 
 from kvtier.api.load import parse_tier
 from kvtier.generation.acl import acl_file
-from kvtier.generation.record import Record, new_record
+from kvtier.generation.record import new_record
 from kvtier.redact import new_token
 from kvtier.render.engine import engine_files
 
 CHECKOUT = Path(__file__).parents[3]
-sys.path[:0] = [str(CHECKOUT / "tests/unit" / folder) for folder in ("store", "cli")]
+sys.path[:0] = [str(CHECKOUT / "tests/unit" / folder) for folder in ("loadtest", "store", "cli")]
 
-from valkey_servers import Server, running_server  # noqa: E402
-
-
-@dataclass
-class LocalTier:
-    """Its ranks' servers and the directory where an engine finds the Secret."""
-
-    servers: list[Server]
-    record: Record
-    secret: Path
-
-    @property
-    def token(self) -> str:
-        return self.record.live.token
-
-    def connection(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads((self.secret / "connection.json").read_text())
-        return document
-
-    def change(self, **fields: Any) -> None:
-        """Write other values into the Secret."""
-        text = json.dumps({**self.connection(), **fields})
-        (self.secret / "connection.json").write_text(text)
-
-    def operator(self, rank: int) -> Any:
-        return valkey.Valkey(
-            port=self.servers[rank].port, username="operator", password=self.record.operator_token
-        )
-
-    def engine(self, rank: int) -> Any:
-        port = self.servers[rank].port
-        return valkey.Valkey(port=port, username=self.token, password=self.token)
-
-    def keys(self, rank: int) -> list[bytes]:
-        found: list[bytes] = []
-        cursor = 0
-        with self.operator(rank) as client:
-            while True:
-                cursor, some = client.scan(cursor, count=1000)
-                found += some
-                if not cursor:
-                    return sorted(found)
-
-
-NewLocalTier = Callable[..., LocalTier]
+from local_tier import LocalTier, NewLocalTier  # noqa: E402
+from valkey_servers import running_server  # noqa: E402
 
 
 @pytest.fixture
@@ -102,7 +56,8 @@ def local_tier(tmp_path: Path) -> Iterator[NewLocalTier]:
                 {**rank, "host": "127.0.0.1", "port": server.port}
                 for rank, server in zip(local.connection()["ranks"], servers, strict=True)
             ]
-            local.change(ranks=ranks)
+            # A loaded machine is slower than the links that the tier declares.
+            local.change(ranks=ranks, requestTimeoutSeconds=2.0)
             return local
 
         yield make

@@ -34,8 +34,7 @@ def objects(request: pytest.FixtureRequest, make_tier: Any) -> list[dict[str, An
         {
             "pool.ranks": RANKS,
             "pool.striping": request.param,
-            "pool.chunkTokens": 128,
-            "model.layout.gqa.kvHeads": 64,
+            "model.layout": {"gqa": {"layers": 8, "kvHeads": 64, "headDim": 128}},
         }
     )
     document = tier.model_dump(by_alias=True, exclude_none=True)

@@ -62,6 +62,12 @@ class Metrics:
             ["namespace", "tier"],
             registry=self.registry,
         )
+        self._forced = Counter(
+            "kvtier_forced_deletions",
+            "Pods of lost nodes that were deleted by force.",
+            ["namespace", "tier"],
+            registry=self.registry,
+        )
         self.queue_depth = Gauge(
             "kvtier_queue_depth", "Tiers that wait for a reconcile.", registry=self.registry
         )
@@ -106,8 +112,13 @@ class Metrics:
     def set_tier(self, namespace: str, tier: str, *, ranks: int, ready: int) -> None:
         self._ranks.labels(namespace, tier).set(ranks)
         self._ready.labels(namespace, tier).set(ready)
+        # A tier that never lost a node has 0, so that the first loss is an increase.
+        self._forced.labels(namespace, tier)
+
+    def count_forced_deletion(self, namespace: str, tier: str) -> None:
+        self._forced.labels(namespace, tier).inc()
 
     def forget_tier(self, namespace: str, tier: str) -> None:
         """Drop every series of a deleted tier."""
-        for gauge in (self._condition, self._ranks, self._ready):
-            gauge.remove_by_labels({"namespace": namespace, "tier": tier})
+        for series in (self._condition, self._ranks, self._ready, self._forced):
+            series.remove_by_labels({"namespace": namespace, "tier": tier})

@@ -13,7 +13,7 @@ from apiserver_process import ApiServer
 from kvtier.api.load import parse_tier
 from kvtier.breakeven.tier import assess
 from kvtier.generation.record import new_record
-from kvtier.plan.observed import Observed, Plan, RankState
+from kvtier.plan.observed import NodeFacts, Observed, Plan, RankState
 from kvtier.plan.status import Outcome, project, refused
 
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"
@@ -71,9 +71,9 @@ def status_of(live: dict[str, Any]) -> dict[str, Any]:
     ranks = tuple(
         RankState(rank=rank, node="node-1", ready=rank == 0, started_at=NOW) for rank in range(2)
     )
-    labels = {"node-1": {"topology.kubernetes.io/zone": "zone-a"}}
+    nodes = {"node-1": NodeFacts(labels={"topology.kubernetes.io/zone": "zone-a"})}
     return project(
-        Observed(tier=tier, record=record, node_labels=labels),
+        Observed(tier=tier, record=record, nodes=nodes),
         plan=Plan(ranks=ranks),
         outcome=Outcome(),
         assessment=assess(tier.spec),

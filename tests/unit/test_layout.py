@@ -10,8 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "operator" / "kvtier"
 PURE = ("api", "breakeven", "generation", "plan", "render")
-IMPURE_MODULES = {"aiohttp", "asyncio", "datetime", "kopf", "kubernetes", "random", "secrets"}
+IMPURE_MODULES = {"aiohttp", "asyncio", "kopf", "kubernetes", "random", "secrets"}
 IMPURE_MODULES |= {"socket", "time", "valkey"}
+CLOCKS = {"now", "utcnow", "today"}
+"""What asks datetime for the time, rather than computing with one that was handed in."""
 IMPURE_PACKAGES = {"cluster", "reconcile", "controller", "process"}
 MAX_LINES = 400
 
@@ -44,6 +46,9 @@ def test_a_pure_package_imports_no_cluster_no_store_client_and_no_clock(package:
             assert parts[0] not in IMPURE_MODULES, f"{path.name} imports {module}"
             if parts[0] == "kvtier" and len(parts) > 1:
                 assert parts[1] not in IMPURE_PACKAGES, f"{path.name} imports {module}"
+        for node in ast.walk(ast.parse(path.read_text())):
+            asks = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            assert not (asks and node.func.attr in CLOCKS), f"{path.name} asks for the time"
 
 
 def test_the_source_root_does_not_shadow_the_standard_library() -> None:

@@ -50,6 +50,27 @@ class StoreFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node as read.
+
+    ``ready`` is the status of its Ready condition (True, False, Unknown, or nothing yet), ``since``
+    when that last changed (RFC 3339). ``unreachable``: it carries the taint of that name.
+    """
+
+    exists: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ready: str | None = None
+    since: str | None = None
+    unreachable: bool = False
+
+    @property
+    def reports(self) -> bool:
+        """Whether its kubelet can still tell of its pods. One that is not ready does report."""
+        silent = self.ready == "Unknown" or (self.ready == "False" and self.unreachable)
+        return self.exists and not silent
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """One tier and everything around it, as read.
 
@@ -60,7 +81,7 @@ class Observed:
     record: Record
     children: Mapping[ChildKey, Object] = field(default_factory=dict)
     pods: Sequence[Object] = ()
-    node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     stores: Mapping[int, StoreFacts] = field(default_factory=dict)
     refusals: Mapping[int, str] = field(default_factory=dict)
 
@@ -88,11 +109,12 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete exactly this object."""
+    """Delete exactly this object. ``why`` is one sentence for the event, where there is one."""
 
     kind: str
     name: str
     uid: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +137,12 @@ StoreAction = SetConfig | LoadAcl
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """One rank as its pod shows it. ``started_at`` is when the container started (RFC 3339),
-    ``restart_hash`` and ``restarted_at`` what the pod was made from."""
+    """One rank as its pod shows it, times in RFC 3339.
+
+    ``started_at`` is when the container started, ``unready_since`` since when its pod is not Ready,
+    ``leaves_at`` by when a pod that is being deleted should be gone. ``restart_hash`` and
+    ``restarted_at`` are what the pod was made from.
+    """
 
     rank: int
     pod: str | None = None
@@ -129,13 +155,30 @@ class RankState:
     waiting: str | None = None
     restart_hash: str | None = None
     restarted_at: str | None = None
-    leaving: bool = False
+    unready_since: str | None = None
+    leaves_at: str | None = None
+
+    @property
+    def leaving(self) -> bool:
+        return self.leaves_at is not None
+
+    @property
+    def fell_silent(self) -> bool:
+        """Whether this run of its server was ready and is not any more, though it runs."""
+        return bool(
+            not self.ready
+            and not self.leaving
+            and self.started_at
+            and self.unready_since
+            and self.unready_since > self.started_at
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to do, in this order: creates, applies, pod deletions, store actions.
 
+    ``lost`` are pods to delete by force, since no kubelet will.
     ``conflicts`` are names that others have, ``leftovers`` names that a deleted tier of the same
     name still has. ``outdated`` are the ranks whose pods were not made from what the spec asks for.
     ``restart_reason`` is the field whose change asks for the restart that is due, if one is known.
@@ -146,6 +189,7 @@ class Plan:
     creates: tuple[Object, ...] = ()
     applies: tuple[Apply, ...] = ()
     restarts: tuple[Delete, ...] = ()
+    lost: tuple[Delete, ...] = ()
     store_actions: tuple[StoreAction, ...] = ()
     conflicts: tuple[ChildKey, ...] = ()
     leftovers: tuple[ChildKey, ...] = ()

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from kvtier.generation.acl import acl_revision
 from kvtier.plan.children import ChildPlan, plan_children, restart_field
+from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import (
     ChildKey,
     LoadAcl,
@@ -30,11 +32,16 @@ STORE_RETRY = 5.0
 
 
 def make_plan(
-    observed: Observed, *, settings: RenderSettings, restart_reason: str | None = None
+    observed: Observed,
+    *,
+    settings: RenderSettings,
+    now: datetime,
+    restart_reason: str | None = None,
 ) -> Plan:
     """What brings the cluster and the ranks to the tier's intent.
 
-    ``restart_reason`` is what an earlier plan said of the restart that may be under way.
+    ``now`` is held against times that the API server wrote. ``restart_reason`` is what an earlier
+    plan said of the restart that may be under way.
     """
     tier = observed.tier
     ranks = rank_states(
@@ -50,13 +57,17 @@ def make_plan(
     if any(apply.intent["kind"] == "StatefulSet" for apply in children.applies):
         # A pod that is made now could still be made from the template that is being put right.
         pods, events = (), ()
+    due_in = look_again(ranks, nodes=observed.nodes, now=now)
+    retry = _requeue(observed, children, actions=() if tier.spec.paused else actions)
     common = Plan(
+        # Also of a paused tier: a rank that Kubernetes cannot replace by itself is no roll.
+        lost=lost_pods(ranks, nodes=observed.nodes, now=now),
         conflicts=children.conflicts,
         leftovers=children.leftovers,
         outdated=stale,
         restart_reason=restart_reason,
         ranks=ranks,
-        requeue_after=_requeue(observed, children, actions=() if tier.spec.paused else actions),
+        requeue_after=min(filter(None, (due_in, retry)), default=None),
     )
     if tier.spec.paused:
         return replace(

@@ -56,7 +56,7 @@ def _pod_of(owner: Object | None, all_pods: Sequence[Object]) -> Object | None:
 
 def _state(rank: int, pod: Object) -> RankState:
     status = pod.get("status", {})
-    leaving = "deletionTimestamp" in pod["metadata"]
+    leaves_at = pod["metadata"].get("deletionTimestamp")
     annotations = pod["metadata"].get("annotations", {})
     containers: Sequence[Mapping[str, Any]] = status.get("containerStatuses", ())
     container = containers[0] if containers else {}
@@ -69,20 +69,29 @@ def _state(rank: int, pod: Object) -> RankState:
         address=status.get("podIP") if running else None,
         container=container.get("containerID") if running else None,
         node=pod.get("spec", {}).get("nodeName"),
-        ready=not leaving and _is_ready(status),
+        ready=not leaves_at and _is_ready(status),
         started_at=running.get("startedAt"),
         waiting=_why_waiting(status, state),
         restart_hash=annotations.get(RESTART_HASH),
         restarted_at=annotations.get(RESTARTED_AT),
-        leaving=leaving,
+        unready_since=_unready_since(status),
+        leaves_at=leaves_at,
     )
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
-    return any(
-        condition["type"] == "Ready" and condition["status"] == "True"
-        for condition in status.get("conditions", ())
-    )
+    return _ready_condition(status).get("status") == "True"
+
+
+def _unready_since(status: Mapping[str, Any]) -> str | None:
+    condition = _ready_condition(status)
+    since: str | None = condition.get("lastTransitionTime")
+    return since if condition.get("status") == "False" else None
+
+
+def _ready_condition(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions: Sequence[Mapping[str, Any]] = status.get("conditions", ())
+    return next((each for each in conditions if each["type"] == "Ready"), {})
 
 
 def _why_waiting(status: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,8 @@ from kvtier.api import reasons
 from kvtier.api.conditions import Condition, merge
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, two_digits
-from kvtier.plan.observed import ChildKey, Observed, Plan, RankState, is_owned_by
+from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState, is_owned_by
+from kvtier.plan.waiting import not_ready
 from kvtier.render.names import engine_secret_name
 
 
@@ -77,10 +78,11 @@ def refused(
     message: str,
     now: str,
     ranks: Sequence[RankState] | None = None,
+    nodes: Mapping[str, NodeFacts] | None = None,
 ) -> dict[str, Any]:
     """The status of a tier whose spec is not accepted: its figures stay.
 
-    ``ranks`` is what runs, None where that is not known without a spec.
+    ``ranks`` is what runs, None where that is not known without a spec; ``nodes`` are theirs.
     """
     previous = dict(tier_body.get("status") or {})
     generation = tier_body["metadata"].get("generation", 0)
@@ -101,7 +103,7 @@ def refused(
             _rank_status(state, domain=_same_node(before.get(state.rank, {}), state))
             for state in ranks
         ]
-        wanted.append(_store_of_a_refused(ranks, ready=ready))
+        wanted.append(_store_of_a_refused(ranks, nodes=nodes or {}, ready=ready))
     previous["observedGeneration"] = generation
     named = {condition.type for condition in wanted}
     kept = [
@@ -113,14 +115,16 @@ def refused(
     return previous
 
 
-def _store_of_a_refused(ranks: Sequence[RankState], *, ready: int) -> Condition:
+def _store_of_a_refused(
+    ranks: Sequence[RankState], *, nodes: Mapping[str, NodeFacts], ready: int
+) -> Condition:
     total = len(ranks)
     if ready < total:
         return Condition(
             type=reasons.STORE_READY,
             status=False,
             reason=reasons.RANKS_NOT_READY,
-            message=_not_ready(ranks, ready=ready),
+            message=not_ready(ranks, nodes=nodes, ready=ready),
         )
     return Condition(
         type=reasons.STORE_READY,
@@ -193,26 +197,11 @@ def _store_problem(
     if plan.missing:
         return reasons.PAUSED, f"Paused, and not complete; waiting: {'; '.join(plan.pending)}."
     if ready < total:
-        return reasons.RANKS_NOT_READY, _not_ready(plan.ranks, ready=ready)
+        return reasons.RANKS_NOT_READY, not_ready(plan.ranks, nodes=observed.nodes, ready=ready)
     if outcome.unverified:
         detail = "; ".join(f"rank {rank}: {why}" for rank, why in outcome.unverified.items())
         return reasons.SETTINGS_NOT_APPLIED, f"Not as wanted yet: {detail}."
     return None
-
-
-def _not_ready(ranks: Sequence[RankState], *, ready: int) -> str:
-    """How many are, and each cause once with the ranks that it holds up."""
-    causes: dict[str, list[str]] = {}
-    for state in ranks:
-        if state.ready:
-            continue
-        cause = state.waiting or ("starting" if state.pod else "no pod yet")
-        # The text names the pod: without it, ranks that wait for the same are told of together.
-        if state.pod:
-            cause = cause.replace(state.pod, "<pod>")
-        causes.setdefault("stopping" if state.leaving else cause, []).append(str(state.rank))
-    told = [f"rank {', '.join(held)}: {cause}" for cause, held in causes.items()]
-    return f"{ready} of {len(ranks)} ranks are ready ({'; '.join(told)})."
 
 
 def _generation_current(observed: Observed, outcome: Outcome) -> Condition:
@@ -277,7 +266,8 @@ def _rank_status(state: RankState, *, domain: str | None) -> dict[str, Any]:
 
 def _domain(observed: Observed, node: str | None) -> str | None:
     """The node's value of the nearest declared domain that is wider than one node."""
-    labels = observed.node_labels.get(node or "", {})
+    found = observed.nodes.get(node or "")
+    labels = found.labels if found else {}
     for domain in observed.tier.spec.placement.domains:
         value = labels.get(domain.key)
         if value and domain.key != "kubernetes.io/hostname":

@@ -51,14 +51,16 @@ class NotLeading(Exception):
 class Report:
     """What happened.
 
-    ``applied`` says it in words, ``taken`` are names that others were found to have, ``retry`` is
-    the first error worth a backoff; ``reread`` asks for a new look at everything at once.
+    ``applied`` says it in words, ``taken`` are names that others were found to have, ``forced`` the
+    pods that were deleted by force, ``retry`` is the first error worth a backoff; ``reread`` asks
+    for a new look at everything at once.
     """
 
     failures: list[str] = field(default_factory=list)
     created: list[ChildKey] = field(default_factory=list)
     applied: list[str] = field(default_factory=list)
     taken: list[ChildKey] = field(default_factory=list)
+    forced: list[Delete] = field(default_factory=list)
     unverified: dict[int, str] = field(default_factory=dict)
     retry: ApiError | None = None
     reread: Conflict | None = None
@@ -95,7 +97,8 @@ class Executor:
         ]
         await _all(jobs)
         for deletion in plan.restarts:
-            await self._delete(deletion, tier, report)
+            await self._delete(deletion, tier.metadata.namespace, report)
+        await self.free(plan.lost, namespace=tier.metadata.namespace, report=report)
         await self._tell_stores(plan, tier=tier, record=record, memory=memory, report=report)
         return report
 
@@ -156,18 +159,27 @@ class Executor:
             if not isinstance(error, Invalid):
                 report.retry = report.retry or error
 
-    async def _delete(self, deletion: Delete, tier: KVCacheTier, report: Report) -> None:
+    async def free(self, lost: Iterable[Delete], *, namespace: str, report: Report) -> None:
+        """Delete by force the pods that no kubelet will; their StatefulSets then make new ones."""
+        for deletion in lost:
+            await self._delete(deletion, namespace, report, by_force=True)
+
+    async def _delete(
+        self, deletion: Delete, namespace: str, report: Report, *, by_force: bool = False
+    ) -> None:
         if not self._leads():
             raise NotLeading
+        delete = self._cluster.force_delete if by_force else self._cluster.delete
         try:
-            await self._cluster.delete(
-                _KINDS[deletion.kind], tier.metadata.namespace, deletion.name, uid=deletion.uid
-            )
+            await delete(_KINDS[deletion.kind], namespace, deletion.name, uid=deletion.uid)
         except Conflict as error:
             report.reread = error
         except ApiError as error:
             report.failures.append(f"{deletion.kind} {deletion.name}: {error}")
             report.retry = report.retry or error
+        else:
+            if by_force:
+                report.forced.append(deletion)
 
     async def _tell_stores(
         self,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from kvtier.cluster.protocol import Object
 from kvtier.generation.record import Record
-from kvtier.plan.observed import ChildKey, StoreFacts, is_owned_by
+from kvtier.plan.observed import ChildKey, NodeFacts, StoreFacts, is_owned_by
 
 Key = tuple[str, str]
 """(namespace, name) of a tier."""
@@ -21,7 +21,7 @@ class TierMemory:
     body: Object | None = None
     children: dict[ChildKey, Object] = field(default_factory=dict)
     pods: list[Object] = field(default_factory=list)
-    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    nodes: dict[str, NodeFacts] = field(default_factory=dict)
     stores: dict[int, StoreFacts] = field(default_factory=dict)
     proven: dict[int, str] = field(default_factory=dict)
     """By rank: the run of the server, settings and users that were last seen to be as wanted."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
+from datetime import datetime
 
 from kvtier.api.types import KVCacheTier
 from kvtier.cluster.protocol import (
@@ -18,6 +19,7 @@ from kvtier.cluster.protocol import (
 )
 from kvtier.generation.acl import OPERATOR_USER, acl_revision
 from kvtier.generation.record import Record
+from kvtier.plan.lost_nodes import needs_its_node, node_facts
 from kvtier.plan.observed import RankState, StoreFacts, is_owned_by
 from kvtier.plan.plan import STORE_RETRY
 from kvtier.plan.refusals import refusals
@@ -79,15 +81,23 @@ class Observer:
 
         await asyncio.gather(*(read(name) for name in names))
 
-    async def read_nodes(self, memory: TierMemory, states: Collection[RankState]) -> None:
-        """Labels of the ranks' nodes, once per node until the next full read."""
+    async def read_nodes(
+        self, memory: TierMemory, states: Collection[RankState], *, now: datetime
+    ) -> None:
+        """The ranks' nodes, once per node until the next full read.
+
+        Each time, where only the node can tell what became of a pod. ``now`` is wall-clock time.
+        """
 
         async def read(name: str) -> None:
-            node = await self._cluster.get(NODE, "", name)
-            memory.nodes[name] = dict((node or {}).get("metadata", {}).get("labels", {}))
+            memory.nodes[name] = node_facts(await self._cluster.get(NODE, "", name))
 
-        missing = {state.node for state in states if state.node} - memory.nodes.keys()
-        await asyncio.gather(*(read(name) for name in sorted(missing)))
+        wanted = {
+            state.node
+            for state in states
+            if state.node and (state.node not in memory.nodes or needs_its_node(state, now=now))
+        }
+        await asyncio.gather(*(read(name) for name in sorted(wanted)))
 
     async def read_refusals(
         self, memory: TierMemory, tier: KVCacheTier, *, states: Collection[RankState]

@@ -15,6 +15,7 @@ from kvtier.generation.identity import generation_id, identity
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.plan.drift import contains
+from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
 from kvtier.plan.plan import make_plan
 from kvtier.plan.ranks import rank_states
@@ -137,7 +138,8 @@ class Reconciler:
         self, key: Key, memory: TierMemory, tier: KVCacheTier, record: Record
     ) -> Result:
         states = rank_states(tier, children=memory.children, pods=memory.pods)
-        await self._observer.read_nodes(memory, states)
+        now = self._clock.now()
+        await self._observer.read_nodes(memory, states, now=now)
         await self._observer.read_stores(
             memory, tier, record=record, states=states, now=self._clock.monotonic()
         )
@@ -146,14 +148,17 @@ class Reconciler:
             record=record,
             children=dict(memory.children),
             pods=tuple(memory.pods),
-            node_labels=memory.nodes,
+            nodes=dict(memory.nodes),
             stores=dict(memory.stores),
         )
         if self._lack_pods(memory, states):
             refused_pods = await self._observer.read_refusals(memory, tier, states=states)
             observed = replace(observed, refusals=refused_pods)
         plan = make_plan(
-            observed, settings=self._settings.render, restart_reason=memory.restart_reason
+            observed,
+            settings=self._settings.render,
+            now=now,
+            restart_reason=memory.restart_reason,
         )
         report = await self._executor.carry_out(plan, tier=tier, record=record, memory=memory)
         if is_stored(memory, tier):
@@ -162,6 +167,7 @@ class Reconciler:
         repaired = tier.status.get("observedGeneration") == tier.metadata.generation
         changed = await self._write_status(memory, observed, plan, report)
         await self._tell(tier, [*plan.events, *_done(report, repaired=repaired)])
+        await self._tell_forced(memory, report)
         if changed:
             await self._tell(tier, _problems(plan, report))
         self._count_ranks(key, plan.ranks)
@@ -233,17 +239,29 @@ class Reconciler:
         """Say that the spec is not accepted; nothing that runs is touched."""
         body = memory.body
         assert body is not None
-        status = refused(body, reason=reason, message=message, now=self._now(), ranks=ranks)
+        report, wait = Report(), None
         if ranks is not None:
-            self._count_ranks((body["metadata"]["namespace"], body["metadata"]["name"]), ranks)
+            namespace, now = body["metadata"]["namespace"], self._clock.now()
+            await self._observer.read_nodes(memory, ranks, now=now)
+            # Healing what runs needs no spec.
+            lost = lost_pods(ranks, nodes=memory.nodes, now=now)
+            await self._executor.free(lost, namespace=namespace, report=report)
+            wait = look_again(ranks, nodes=memory.nodes, now=now)
+            self._count_ranks((namespace, body["metadata"]["name"]), ranks)
             self._note_waiting(memory, ranks)
+        status = refused(
+            body, reason=reason, message=message, now=self._now(), ranks=ranks, nodes=memory.nodes
+        )
         if await self._apply_status(memory, body, status):
             await self._recorder.record(
                 body, EventSpec(type=EventType.WARNING, reason=reason, message=message)
             )
-        result = self._later(memory)
+        await self._tell_forced(memory, report)
+        result = self._later(memory, wait)
         # Events that come until the spec is accepted are not looked into.
         memory.forget_full_read()
+        if report.retry is not None:
+            raise report.retry
         return result
 
     async def _apply_status(self, memory: TierMemory, body: Object, status: Object) -> bool:
@@ -279,6 +297,15 @@ class Reconciler:
         body["status"] = written.get("status", {})
         memory.written = status
         return True
+
+    async def _tell_forced(self, memory: TierMemory, report: Report) -> None:
+        """Count and tell the pods that were deleted by force."""
+        assert memory.body is not None
+        metadata = memory.body["metadata"]
+        for deletion in report.forced:
+            self._metrics.count_forced_deletion(metadata["namespace"], metadata["name"])
+            event = EventSpec(EventType.WARNING, reasons.NODE_LOST, deletion.why)
+            await self._recorder.record(memory.body, event)
 
     async def _tell(self, tier: KVCacheTier, events: Iterable[EventSpec]) -> None:
         """Events for what a person would want to find afterwards."""

@@ -75,13 +75,14 @@ class Operator:
     def restart(self) -> None:
         self.queue = PlainQueue()
         self.recorder = PlainRecorder()
+        self.metrics = Metrics()
         self.reconciler = Reconciler(
             cluster=self.cluster,
             connect=self.stores.connect,
             recorder=self.recorder,
             settings=ReconcilerSettings(render=RenderSettings(), resync=RESYNC),
             clock=self.clock,
-            metrics=Metrics(),
+            metrics=self.metrics,
             leads=lambda: self.leads,
             jitter=lambda: 0.5,
         )

@@ -36,13 +36,20 @@ class Installation:
         """``helm upgrade --install --wait``; returns once the controller is ready."""
         assert self.helm in ("", helm), f"the release is one of {self.helm}"
         self.begun = self.begun or self.cluster.audit.mark()
+        self._make_namespace()
         values = [f"--set={name}={value}" for name, value in self.values.items()]
         self.cluster.run(
             helm,
             *("upgrade", RELEASE, str(CHART), "--install", "--namespace", NAMESPACE),
-            *("--create-namespace", "--wait", "--timeout=90s", *values, *options),
+            *("--wait", "--timeout=90s", *values, *options),
         )
         self.helm = helm
+
+    def _make_namespace(self) -> None:
+        """One that refuses any pod that is not restricted, the controller's too."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        metadata = {"name": NAMESPACE, "labels": labels}
+        self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
     def uninstall(self) -> None:
         """By the Helm that installed it; returns once the controller's process has ended."""

@@ -195,7 +195,11 @@ class Storage:
 
     def _take_over(self, where: Id, new: Object, editor: str) -> None:
         live = self._objects[where]
-        before, after = fieldsets.paths(live), fieldsets.paths(new)
+        parts = [name for name in live.keys() | new.keys() if live.get(name) != new.get(name)]
+        before, after = (
+            fieldsets.paths({name: obj[name] for name in parts if name in obj})
+            for obj in (live, new)
+        )
         changed = {
             path
             for path in before | after

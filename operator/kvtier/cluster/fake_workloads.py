@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Set
+from itertools import count
 from typing import Any
 
 from kvtier.cluster.fake_storage import Storage
@@ -104,7 +105,7 @@ def _schedule(storage: Storage, statefulset: Object, lost_nodes: Set[str]) -> st
 
 
 def _run_kubelets(storage: Storage, lost_nodes: Set[str], ready: Callable[[Object], bool]) -> None:
-    for index, pod in enumerate(storage.list(POD, "", "")):
+    for pod in storage.list(POD, "", ""):
         node = _node(pod)
         if not _owner_uid(pod) or node in lost_nodes:
             continue
@@ -112,11 +113,11 @@ def _run_kubelets(storage: Storage, lost_nodes: Set[str], ready: Callable[[Objec
             condition = _condition("PodScheduled", False, storage.timestamp())
             status: dict[str, Any] = {"phase": "Pending", "conditions": [condition]}
         else:
-            status = _running(storage, pod, index=index, is_ready=ready(pod))
+            status = _running(storage, pod, is_ready=ready(pod))
         storage.patch(_where(pod), {"status": status}, editor="kubelet")
 
 
-def _running(storage: Storage, pod: Object, *, index: int, is_ready: bool) -> dict[str, Any]:
+def _running(storage: Storage, pod: Object, *, is_ready: bool) -> dict[str, Any]:
     previous = pod.get("status", {})
     conditions = {each["type"]: each for each in previous.get("conditions", [])}
     for name, value in (("PodScheduled", True), ("ContainersReady", is_ready), ("Ready", is_ready)):
@@ -127,7 +128,7 @@ def _running(storage: Storage, pod: Object, *, index: int, is_ready: bool) -> di
         "phase": "Running",
         "conditions": list(conditions.values()),
         "startTime": started,
-        "podIP": previous.get("podIP", f"10.0.{index // 250}.{index % 250 + 1}"),
+        "podIP": previous.get("podIP") or _free_address(storage),
         "containerStatuses": [
             {
                 "name": container["name"],
@@ -140,6 +141,13 @@ def _running(storage: Storage, pod: Object, *, index: int, is_ready: bool) -> di
             for container in pod["spec"].get("containers", [])
         ],
     }
+
+
+def _free_address(storage: Storage) -> str:
+    """The lowest that no pod has: one that was let go of is soon another pod's."""
+    taken = {pod.get("status", {}).get("podIP") for pod in storage.list(POD, "", "")}
+    addresses = (f"10.0.{number // 250}.{number % 250 + 1}" for number in count())
+    return next(address for address in addresses if address not in taken)
 
 
 def _condition(name: str, value: bool, now: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def owned_below(owned: set[Path], path: Path) -> bool:
 
 def _walk(value: Any, path: Path) -> Iterator[Path]:
     keys = _LIST_KEYS.get(path[-1]) if path and isinstance(path[-1], str) else None
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, dict) and value:
         for name, child in value.items():
             yield from _walk(child, (*path, name))
     elif keys and value and _keyed(value):
@@ -105,7 +105,7 @@ def _walk(value: Any, path: Path) -> Iterator[Path]:
 
 
 def _keyed(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _key(item: Mapping[str, Any], keys: tuple[str, ...]) -> Path:
@@ -114,7 +114,7 @@ def _key(item: Mapping[str, Any], keys: tuple[str, ...]) -> Path:
 
 
 def _step(value: Any, step: Any, field: Any) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return value.get(step)
     if isinstance(value, list):
         keys = _LIST_KEYS.get(field, ())

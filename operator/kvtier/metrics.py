@@ -68,6 +68,12 @@ class Metrics:
             ["namespace", "tier"],
             registry=self.registry,
         )
+        self._certificate = Gauge(
+            "kvtier_tier_certificate_expiry_timestamp_seconds",
+            "When the first of a tier's certificates ends, in seconds since the epoch.",
+            ["namespace", "tier"],
+            registry=self.registry,
+        )
         self.queue_depth = Gauge(
             "kvtier_queue_depth", "Tiers that wait for a reconcile.", registry=self.registry
         )
@@ -118,7 +124,14 @@ class Metrics:
     def count_forced_deletion(self, namespace: str, tier: str) -> None:
         self._forced.labels(namespace, tier).inc()
 
+    def set_certificate_expiry(self, namespace: str, tier: str, *, ends: Sequence[float]) -> None:
+        """The first of ``ends``; no series without any."""
+        if ends:
+            self._certificate.labels(namespace, tier).set(min(ends))
+        else:
+            self._certificate.remove_by_labels({"namespace": namespace, "tier": tier})
+
     def forget_tier(self, namespace: str, tier: str) -> None:
         """Drop every series of a deleted tier."""
-        for series in (self._condition, self._ranks, self._ready, self._forced):
+        for series in (self._condition, self._ranks, self._ready, self._forced, self._certificate):
             series.remove_by_labels({"namespace": namespace, "tier": tier})

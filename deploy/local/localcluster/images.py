@@ -63,6 +63,12 @@ def pause() -> Image:
         return _pause()
 
 
+def valkey_files(series: str) -> Path:
+    """Where the files of a Valkey image are unpacked, to run its programs without a container."""
+    with _locked():
+        return _unpacked(_debian_layer(_debian(f"valkey-{series}")))
+
+
 @contextmanager
 def _locked() -> Iterator[None]:
     """One process at a time works on the cache."""

@@ -26,6 +26,12 @@ NAME_CONFLICT: Final = "NameConflict"
 SETTINGS_NOT_APPLIED: Final = "SettingsNotApplied"
 APPLY_FAILED: Final = "ApplyFailed"
 PAUSED: Final = "Paused"
+TLS_SECRET_NOT_FOUND: Final = "TLSSecretNotFound"
+TLS_SECRET_INVALID: Final = "TLSSecretInvalid"
+TLS_KEY_MISMATCH: Final = "TLSKeyMismatch"
+TLS_CERTIFICATE_UNTRUSTED: Final = "TLSCertificateUntrusted"
+TLS_CERTIFICATE_EXPIRED: Final = "TLSCertificateExpired"
+TLS_NAMES_MISSING: Final = "TLSNamesMissing"
 
 # GenerationCurrent
 LIVE: Final = "Live"
@@ -49,6 +55,7 @@ REPAIRED: Final = "Repaired"
 RESTARTING_ALL_RANKS: Final = "RestartingAllRanks"
 RESTARTING_RANKS: Final = "RestartingRanks"
 NODE_LOST: Final = "NodeLost"
+CERTIFICATE_RELOADED: Final = "CertificateReloaded"
 
 EVENT_REASONS: Final = (
     CREATED,
@@ -57,6 +64,7 @@ EVENT_REASONS: Final = (
     RESTARTING_ALL_RANKS,
     RESTARTING_RANKS,
     NODE_LOST,
+    CERTIFICATE_RELOADED,
 )
 
 CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
@@ -69,6 +77,12 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         SETTINGS_NOT_APPLIED,
         APPLY_FAILED,
         PAUSED,
+        TLS_SECRET_NOT_FOUND,
+        TLS_SECRET_INVALID,
+        TLS_KEY_MISMATCH,
+        TLS_CERTIFICATE_UNTRUSTED,
+        TLS_CERTIFICATE_EXPIRED,
+        TLS_NAMES_MISSING,
     ),
     GENERATION_CURRENT: (LIVE, NOT_PUBLISHED),
     READY: (TIER_READY, NOT_READY),

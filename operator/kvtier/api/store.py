@@ -121,6 +121,17 @@ class LocalObjectReference(Model):
     )
 
 
+class Tls(Model):
+    """TLS between the ranks and all who connect to them."""
+
+    secret_name: Subdomain = Field(
+        description="Name of a kubernetes.io/tls Secret in the tier's namespace, with tls.crt,"
+        " tls.key and ca.crt. Its certificate must name every rank: <tier>-r<k>.<namespace>.svc,"
+        " or *.<namespace>.svc. Renewed contents of the same Secret restart nothing.",
+        json_schema_extra=_ROLL,
+    )
+
+
 LabelMap = dict[
     Annotated[str, StringConstraints(min_length=1, max_length=317)],
     Annotated[str, StringConstraints(max_length=63)],
@@ -203,6 +214,12 @@ class Store(Model):
         description="Which chunks go first when memory is full: least recently (LRU) or least"
         " frequently (LFU) used.",
         json_schema_extra=extra(Change.LIVE),
+    )
+    tls: Tls | None = Field(
+        default=None,
+        description="TLS on every connection to a rank; plain connections are refused then."
+        " Without it there is none.",
+        json_schema_extra=_ROLL,
     )
     tolerations: list[Toleration] = Field(
         default_factory=list,

@@ -2,7 +2,7 @@
 
 Tokens are made once, in the cluster, and never printed: in their place stand words that say so,
 also inside the record and the ACL files (which then hold the hashes of those words). The owner's
-uid is empty, since only a cluster gives one.
+uid is empty, since only a cluster gives one. With TLS, words stand for the CA that engines get.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from kvtier.render.render import RenderSettings, render
 
 OPERATOR_PLACEHOLDER = "REDACTED-operator-token"
 ENGINE_PLACEHOLDER = "REDACTED-engine-token"
+CA_PLACEHOLDER = "ca.crt of Secret {name}\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     record = new_record(
         tier.spec, operator_token=OPERATOR_PLACEHOLDER, engine_token=ENGINE_PLACEHOLDER
     )
-    objects = render(tier, record, settings=RenderSettings())
+    tls = tier.spec.store.tls
+    ca = CA_PLACEHOLDER.format(name=tls.secret_name) if tls else None
+    objects = render(tier, record, settings=RenderSettings(), ca=ca)
     print(output.documents(objects, arguments.output), end="")
     return 0

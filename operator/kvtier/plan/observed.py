@@ -7,6 +7,7 @@ from typing import Any
 
 from kvtier.api.types import KIND, KVCacheTier
 from kvtier.generation.record import Record
+from kvtier.store.protocol import PeerCertificate
 
 Object = Mapping[str, Any]
 ChildKey = tuple[str, str]
@@ -41,11 +42,13 @@ class StoreFacts:
     """What one rank's Valkey answered.
 
     ``config`` holds CONFIG GET readback, ``acl_revision`` what the server has loaded (None when it
-    has loaded none), ``error`` why there is no answer.
+    has loaded none), ``certificate`` what it served (None without TLS), ``error`` why there is no
+    answer.
     """
 
     config: Mapping[str, str] = field(default_factory=dict)
     acl_revision: str | None = None
+    certificate: PeerCertificate | None = None
     error: str | None = None
 
 
@@ -71,6 +74,21 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFacts:
+    """What the Secret that a tier names for TLS holds.
+
+    ``ca`` is its CA in PEM, ``fingerprint`` the SHA-256 of its certificate in hex, ``not_after``
+    when that ends, in seconds since the epoch; None where it cannot be read. ``problem`` is
+    (reason, message) of why ranks cannot be started with it.
+    """
+
+    ca: str | None = None
+    fingerprint: str | None = None
+    not_after: float | None = None
+    problem: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """One tier and everything around it, as read.
 
@@ -83,6 +101,7 @@ class Observed:
     pods: Sequence[Object] = ()
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     stores: Mapping[int, StoreFacts] = field(default_factory=dict)
+    tls: TlsFacts | None = None
     refusals: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -132,7 +151,15 @@ class LoadAcl:
     rank: int
 
 
-StoreAction = SetConfig | LoadAcl
+@dataclass(frozen=True, slots=True)
+class ReloadCertificate:
+    """Make one rank load the mounted certificate again, until it serves the one wanted."""
+
+    rank: int
+    fingerprint: str
+
+
+StoreAction = SetConfig | LoadAcl | ReloadCertificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +168,7 @@ class RankState:
 
     ``started_at`` is when the container started, ``unready_since`` since when its pod is not Ready,
     ``leaves_at`` by when a pod that is being deleted should be gone. ``restart_hash`` and
-    ``restarted_at`` are what the pod was made from.
+    ``restarted_at`` are what the pod was made from. ``tls``: its server speaks TLS only.
     """
 
     rank: int
@@ -157,6 +184,7 @@ class RankState:
     restarted_at: str | None = None
     unready_since: str | None = None
     leaves_at: str | None = None
+    tls: bool = False
 
     @property
     def leaving(self) -> bool:
@@ -183,7 +211,8 @@ class Plan:
     name still has. ``outdated`` are the ranks whose pods were not made from what the spec asks for.
     ``restart_reason`` is the field whose change asks for the restart that is due, if one is known.
     ``pending`` says what is not done while the tier is paused, ``missing`` which children that
-    leaves out.
+    leaves out. ``waits_for`` is (reason, message) of why nothing is made or restarted that mounts
+    the TLS Secret.
     """
 
     creates: tuple[Object, ...] = ()
@@ -197,6 +226,7 @@ class Plan:
     restart_reason: str | None = None
     pending: tuple[str, ...] = ()
     missing: tuple[ChildKey, ...] = ()
+    waits_for: tuple[str, str] | None = None
     events: tuple[EventSpec, ...] = ()
     ranks: tuple[RankState, ...] = ()
     requeue_after: float | None = None

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from kvtier.generation.acl import acl_revision
+from kvtier.plan import tls
 from kvtier.plan.children import ChildPlan, plan_children, restart_field
 from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import (
@@ -47,18 +48,26 @@ def make_plan(
     ranks = rank_states(
         tier, children=observed.children, pods=observed.pods, refusals=observed.refusals
     )
-    intents = render(tier, observed.record, settings=settings)
+    published = tls.published_ca(tier, observed.children)
+    ca = tls.engine_ca(observed, ranks, published=published)
+    intents = render(tier, observed.record, settings=settings, ca=ca)
     children = plan_children(intents, live=observed.children, tier=tier)
+    waits_for = tls.waiting(observed)
+    if waits_for:
+        children = tls.held_back(children, published=published)
     by_key: Mapping[ChildKey, Object] = {child_key(intent): intent for intent in intents}
     stale = outdated(tier, states=ranks, intents=by_key)
     actions = _store_actions(observed, ranks, outdated=stale)
     reason = restart_field(intents, observed.children) or restart_reason
     pods, events = restarts(observed, states=ranks, intents=by_key, stale=stale, reason=reason)
-    if any(apply.intent["kind"] == "StatefulSet" for apply in children.applies):
+    if waits_for or any(apply.intent["kind"] == "StatefulSet" for apply in children.applies):
         # A pod that is made now could still be made from the template that is being put right.
         pods, events = (), ()
     due_in = look_again(ranks, nodes=observed.nodes, now=now)
-    retry = _requeue(observed, children, actions=() if tier.spec.paused else actions)
+    done = tls.while_paused(actions) if tier.spec.paused else actions
+    retry = _requeue(observed, children, actions=done)
+    if waits_for:
+        retry = min(retry or tls.TLS_RETRY, tls.TLS_RETRY)
     common = Plan(
         # Also of a paused tier: a rank that Kubernetes cannot replace by itself is no roll.
         lost=lost_pods(ranks, nodes=observed.nodes, now=now),
@@ -66,13 +75,19 @@ def make_plan(
         leftovers=children.leftovers,
         outdated=stale,
         restart_reason=restart_reason,
+        waits_for=waits_for,
+        store_actions=done,
         ranks=ranks,
         requeue_after=min(filter(None, (due_in, retry)), default=None),
     )
     if tier.spec.paused:
         return replace(
             common,
-            pending=_described(children, actions=actions, restarting=max(len(stale), len(pods))),
+            pending=_described(
+                children,
+                actions=[action for action in actions if action not in done],
+                restarting=0 if waits_for else max(len(stale), len(pods)),
+            ),
             missing=tuple(map(child_key, children.creates)),
         )
     return replace(
@@ -81,7 +96,6 @@ def make_plan(
         applies=children.applies,
         restarts=pods,
         restart_reason=reason,
-        store_actions=actions,
         events=events,
     )
 
@@ -101,6 +115,7 @@ def _store_actions(
             continue
         if facts.acl_revision != acl_revision(observed.record, rank=state.rank):
             actions.append(LoadAcl(rank=state.rank))
+        actions += tls.reload(observed, state.rank, facts)
         changed = differing(wanted, facts.config)
         if changed:
             actions.append(

@@ -15,7 +15,7 @@ from kvtier.plan.observed import (
     RankState,
     is_owned_by,
 )
-from kvtier.render.names import RESTART_HASH, rank_name
+from kvtier.render.names import RESTART_HASH, TLS_VOLUME, rank_name
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
@@ -74,6 +74,7 @@ def _state(rank: int, pod: Object) -> RankState:
         waiting=_why_waiting(status, state),
         restart_hash=annotations.get(RESTART_HASH),
         restarted_at=annotations.get(RESTARTED_AT),
+        tls=any(each["name"] == TLS_VOLUME for each in pod.get("spec", {}).get("volumes", ())),
         unready_since=_unready_since(status),
         leaves_at=leaves_at,
     )

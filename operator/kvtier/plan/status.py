@@ -18,12 +18,14 @@ class Outcome:
     """What carrying out a plan brought.
 
     ``failures`` are one-line reasons of refused writes; ``unverified`` says for a rank why its
-    settings or users are not proven to be the wanted ones.
+    settings or users are not proven to be the wanted ones. ``undelivered`` are the ranks that
+    serve on with an older certificate, because the kubelet has not brought the renewed one yet.
     """
 
     failures: tuple[str, ...] = ()
     conflicts: tuple[ChildKey, ...] = ()
     unverified: Mapping[int, str] = field(default_factory=dict)
+    undelivered: tuple[int, ...] = ()
     created: tuple[ChildKey, ...] = ()
 
 
@@ -167,8 +169,15 @@ def _store_ready(observed: Observed, *, plan: Plan, outcome: Outcome, ready: int
         type=reasons.STORE_READY,
         status=True,
         reason=reasons.ALL_RANKS_READY,
-        message=f"All {total} ranks are ready with the wanted settings.",
+        message=f"All {total} ranks are ready with the wanted settings." + _renewal(outcome),
     )
+
+
+def _renewal(outcome: Outcome) -> str:
+    if not outcome.undelivered:
+        return ""
+    ranks = ", ".join(map(str, outcome.undelivered))
+    return f" A renewed certificate has yet to be delivered to the pod of rank {ranks}."
 
 
 def _store_problem(
@@ -190,6 +199,8 @@ def _store_problem(
         )
     if outcome.failures:
         return reasons.APPLY_FAILED, "; ".join(outcome.failures)
+    if plan.waits_for:
+        return plan.waits_for
     rolling = {*(deletion.name for deletion in plan.restarts)}
     if not plan.pending and (rolling or plan.outdated):
         count = max(len(rolling), len(plan.outdated))

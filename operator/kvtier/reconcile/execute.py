@@ -27,15 +27,18 @@ from kvtier.plan.observed import (
     LoadAcl,
     Plan,
     RankState,
+    ReloadCertificate,
     SetConfig,
     StoreAction,
     child_key,
     is_owned_by,
 )
+from kvtier.plan.tls import published_ca, rank_address, trusted_ca
 from kvtier.reconcile.memory import TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, proof
+from kvtier.render.valkey_conf import certificate_reload
 from kvtier.store.apply import apply_live_settings
-from kvtier.store.protocol import Address, Connect, Credentials, Store, StoreError
+from kvtier.store.protocol import Connect, Credentials, PeerCertificate, Store, StoreError
 
 _KINDS: Mapping[str, Kind] = {kind.kind: kind for kind in (*LISTED_CHILDREN, POD)}
 
@@ -53,7 +56,8 @@ class Report:
 
     ``applied`` says it in words, ``taken`` are names that others were found to have, ``forced`` the
     pods that were deleted by force, ``retry`` is the first error worth a backoff; ``reread`` asks
-    for a new look at everything at once.
+    for a new look at everything at once. ``reloaded`` are the ranks that serve a renewed
+    certificate now, ``undelivered`` those whose pods do not have it yet.
     """
 
     failures: list[str] = field(default_factory=list)
@@ -62,6 +66,8 @@ class Report:
     taken: list[ChildKey] = field(default_factory=list)
     forced: list[Delete] = field(default_factory=list)
     unverified: dict[int, str] = field(default_factory=dict)
+    reloaded: list[int] = field(default_factory=list)
+    undelivered: list[int] = field(default_factory=list)
     retry: ApiError | None = None
     reread: Conflict | None = None
 
@@ -195,19 +201,42 @@ class Executor:
         for action in plan.store_actions:
             by_rank.setdefault(action.rank, []).append(action)
         credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
+        ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
+
+        def prove(state: RankState) -> None:
+            if not plan.pending:
+                memory.proven[state.rank] = proof(tier, record=record, state=state, tls=memory.tls)
 
         async def tell(state: RankState, actions: list[StoreAction]) -> None:
+            address = rank_address(tier, state, ca=ca)
+            wanted = [each for each in actions if isinstance(each, ReloadCertificate)]
+            served: PeerCertificate | None = None
             try:
                 if not self._leads():
                     raise NotLeading
-                async with self._connect(Address(host=str(state.address)), credentials) as store:
+                async with self._connect(address, credentials) as store:
                     problem = await self._run(store, actions, record)
+                if wanted:
+                    # What a new handshake shows is what clients get from now on.
+                    async with self._connect(address, credentials) as store:
+                        served = store.peer
             except StoreError as error:
                 problem = str(error)
+            if served is not None:
+                memory.served_until[state.rank] = served.not_after
+                if served.fingerprint == wanted[0].fingerprint:
+                    report.reloaded.append(state.rank)
+                elif served.expired:
+                    problem = problem or (
+                        "it serves a certificate that has expired, the renewed one is not "
+                        "delivered to its pod yet"
+                    )
+                else:
+                    report.undelivered.append(state.rank)
             if problem:
                 report.unverified[state.rank] = problem
-            else:
-                memory.proven[state.rank] = proof(tier, record=record, state=state)
+            elif state.rank not in report.undelivered:
+                prove(state)
 
         jobs = []
         for state in plan.ranks:
@@ -218,8 +247,8 @@ class Executor:
                 report.unverified[state.rank] = facts.error
             elif state.rank in by_rank:
                 jobs.append(tell(state, by_rank[state.rank]))
-            elif not plan.pending:
-                memory.proven[state.rank] = proof(tier, record=record, state=state)
+            else:
+                prove(state)
         await _all(jobs)
 
     async def _run(self, store: Store, actions: list[StoreAction], record: Record) -> str | None:
@@ -234,6 +263,8 @@ class Executor:
                     loaded = await store.acl_load(users(record, rank=rank))
                     if loaded != acl_revision(record, rank=rank):
                         problems.append("its ACL file is not delivered yet")
+                case ReloadCertificate():
+                    await store.config_set(certificate_reload())
         return "; ".join(problems) or None
 
 

@@ -1,10 +1,18 @@
 """What the reconciler keeps of each tier between two runs. All of it can be lost."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvtier.cluster.protocol import Object
 from kvtier.generation.record import Record
-from kvtier.plan.observed import ChildKey, NodeFacts, StoreFacts, is_owned_by
+from kvtier.plan.observed import (
+    ChildKey,
+    NodeFacts,
+    RankState,
+    StoreFacts,
+    TlsFacts,
+    is_owned_by,
+)
 
 Key = tuple[str, str]
 """(namespace, name) of a tier."""
@@ -23,6 +31,11 @@ class TierMemory:
     pods: list[Object] = field(default_factory=list)
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     stores: dict[int, StoreFacts] = field(default_factory=dict)
+    tls: TlsFacts | None = None
+    tls_secret: str | None = None
+    """The Secret that ``tls`` was read of; None: it is to be read again."""
+    served_until: dict[int, float] = field(default_factory=dict)
+    """By rank: when the certificate ends that it last served, in seconds since the epoch."""
     proven: dict[int, str] = field(default_factory=dict)
     """By rank: the run of the server, settings and users that were last seen to be as wanted."""
     record: Record | None = None
@@ -45,6 +58,13 @@ class TierMemory:
 
     def forget_full_read(self) -> None:
         self.full_at = float("-inf")
+
+    def certificate_ends(self, ranks: Sequence[RankState]) -> list[float]:
+        """When the certificates end that the tier has: its Secret's, and those that ranks serve."""
+        running = {state.rank for state in ranks if state.tls}
+        served = [ends for rank, ends in self.served_until.items() if rank in running]
+        found = self.tls.not_after if self.tls else None
+        return served if found is None else [*served, found]
 
     def put(self, obj: Object) -> None:
         self.children[obj["kind"], obj["metadata"]["name"]] = obj
@@ -70,6 +90,10 @@ class Memory:
 
     def of(self, key: Key) -> TierMemory:
         return self._tiers.setdefault(key, TierMemory())
+
+    def keys(self) -> list[Key]:
+        """Every tier that was looked at and not forgotten."""
+        return list(self._tiers)
 
     def renew(self, key: Key, body: Object) -> TierMemory:
         """The memory of the tier that has this name now: nothing is kept of one before it."""

@@ -20,9 +20,11 @@ from kvtier.cluster.protocol import (
 from kvtier.generation.acl import OPERATOR_USER, acl_revision
 from kvtier.generation.record import Record
 from kvtier.plan.lost_nodes import needs_its_node, node_facts
-from kvtier.plan.observed import RankState, StoreFacts, is_owned_by
+from kvtier.plan.observed import RankState, StoreFacts, TlsFacts, is_owned_by
 from kvtier.plan.plan import STORE_RETRY
 from kvtier.plan.refusals import refusals
+from kvtier.plan.tls import hosts, published_ca, rank_address, trusted_ca, usable
+from kvtier.reconcile.certificate import examine
 from kvtier.reconcile.memory import TierMemory
 from kvtier.render.names import TIER_LABEL
 from kvtier.render.valkey_conf import settings as valkey_settings
@@ -81,6 +83,17 @@ class Observer:
 
         await asyncio.gather(*(read(name) for name in names))
 
+    async def read_tls(self, memory: TierMemory, tier: KVCacheTier) -> None:
+        """The Secret that the tier names for TLS, and whether ranks can serve with it."""
+        tls = tier.spec.store.tls
+        memory.tls, memory.tls_secret = None, tls.secret_name if tls else None
+        if tls is not None:
+            secret = await self._cluster.get(SECRET, tier.metadata.namespace, tls.secret_name)
+            # Off the event loop: a certificate with a large key takes milliseconds for each rank.
+            memory.tls = await asyncio.to_thread(
+                examine, secret, name=tls.secret_name, hosts=hosts(tier)
+            )
+
     async def read_nodes(
         self, memory: TierMemory, states: Collection[RankState], *, now: datetime
     ) -> None:
@@ -129,11 +142,14 @@ class Observer:
         wanted = valkey_settings(tier.spec).live
         credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
 
+        ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
+
         async def ask(state: RankState) -> None:
-            facts = await self._facts(
-                Address(host=str(state.address)), credentials, names=list(wanted)
-            )
+            address = rank_address(tier, state, ca=ca)
+            facts = await self._facts(address, credentials, names=list(wanted))
             memory.stores[state.rank] = facts
+            if facts.certificate is not None:
+                memory.served_until[state.rank] = facts.certificate.not_after
             if facts.error is None:
                 memory.asked_at.pop(state.rank, None)
             else:
@@ -144,7 +160,8 @@ class Observer:
             for state in states
             if state.address
             and state.ready
-            and memory.proven.get(state.rank) != proof(tier, record=record, state=state)
+            and memory.proven.get(state.rank)
+            != proof(tier, record=record, state=state, tls=memory.tls)
             # A rank that does not answer costs a timeout: events of others do not wait for it.
             and now - memory.asked_at.get(state.rank, float("-inf")) >= STORE_RETRY
         ]
@@ -164,12 +181,18 @@ class Observer:
         except StoreError as error:
             return StoreFacts(error=str(error))
         passwords = sorted(revision.passwords) if revision else []
-        return StoreFacts(config=config, acl_revision=passwords[0] if passwords else None)
+        return StoreFacts(
+            config=config,
+            acl_revision=passwords[0] if passwords else None,
+            certificate=store.peer,
+        )
 
 
-def proof(tier: KVCacheTier, *, record: Record, state: RankState) -> str:
+def proof(tier: KVCacheTier, *, record: Record, state: RankState, tls: TlsFacts | None) -> str:
     """Names the run of a rank's server and what it was told: another run, or another wish, and
     nothing is proven any more."""
     settings = sorted(valkey_settings(tier.spec).live.items())
     revision = acl_revision(record, rank=state.rank)
-    return f"{state.pod_uid}/{state.container}/{revision}/{settings}"
+    facts = usable(tls)
+    certificate = facts.fingerprint if facts else None
+    return f"{state.pod_uid}/{state.container}/{revision}/{settings}/{certificate}"

@@ -127,6 +127,9 @@ class Reconciler:
             await self._observer.read_secrets(
                 memory, namespace=tier.metadata.namespace, names=secret_names(tier)
             )
+        tls = tier.spec.store.tls
+        if full or memory.tls_secret != (tls.secret_name if tls else None):
+            await self._observer.read_tls(memory, tier)
         if memory.waiting_since is not None:
             # Pods send no events, and why one waits changes without its StatefulSet.
             kinds |= {POD.kind}
@@ -150,6 +153,7 @@ class Reconciler:
             pods=tuple(memory.pods),
             nodes=dict(memory.nodes),
             stores=dict(memory.stores),
+            tls=memory.tls,
         )
         if self._lack_pods(memory, states):
             refused_pods = await self._observer.read_refusals(memory, tier, states=states)
@@ -171,6 +175,7 @@ class Reconciler:
         if changed:
             await self._tell(tier, _problems(plan, report))
         self._count_ranks(key, plan.ranks)
+        self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
         self._note_waiting(memory, plan.ranks)
         return self._next(memory, plan, report)
 
@@ -201,6 +206,8 @@ class Reconciler:
                 raise report.reread
             return Result(requeue_after=REREAD_DELAY)
         memory.rereads = 0
+        if plan.waits_for:
+            memory.tls_secret = None
         if plan.conflicts or plan.leftovers or report.taken:
             # What others do to their objects sends no event.
             memory.forget_full_read()
@@ -216,6 +223,7 @@ class Reconciler:
                 failures=tuple(report.failures),
                 conflicts=tuple(report.taken),
                 unverified=report.unverified,
+                undelivered=tuple(sorted(report.undelivered)),
                 created=tuple(report.created),
             ),
             assessment=assess(observed.tier.spec),
@@ -365,6 +373,10 @@ def _done(report: Report, *, repaired: bool) -> list[EventSpec]:
             (reasons.REPAIRED, "Brought back") if repaired else (reasons.APPLIED, "Applied")
         )
         events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
+    if report.reloaded:
+        ranks = ", ".join(map(str, sorted(report.reloaded)))
+        text = f"Rank {ranks} serves the renewed certificate, without a restart."
+        events.append(EventSpec(EventType.NORMAL, reasons.CERTIFICATE_RELOADED, text))
     return events
 
 
@@ -388,4 +400,5 @@ def _problems(plan: Plan, report: Report) -> list[EventSpec]:
     refused_writes = [
         EventSpec(EventType.WARNING, reasons.APPLY_FAILED, failure) for failure in report.failures
     ]
-    return taken + refused_writes
+    unusable = [EventSpec(EventType.WARNING, *plan.waits_for)] if plan.waits_for else []
+    return unusable + taken + refused_writes

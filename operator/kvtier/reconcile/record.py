@@ -9,10 +9,11 @@ from kvtier.generation.acl import OPERATOR_USER
 from kvtier.generation.identity import generation_id
 from kvtier.generation.record import InvalidRecord, LaterRecord, Record, from_json, new_record
 from kvtier.plan.observed import RankState, is_owned_by
+from kvtier.plan.tls import published_ca, rank_address, trusted_ca
 from kvtier.reconcile.memory import TierMemory
 from kvtier.redact import new_token
 from kvtier.render.names import RECORD_KEY, TOKEN_KEY, acl_name, engine_secret_name, operator_name
-from kvtier.store.protocol import Address, Connect, Credentials, StoreError
+from kvtier.store.protocol import Connect, Credentials, StoreError
 
 
 class RecordLost(Exception):
@@ -75,6 +76,8 @@ async def resolve(
         )
     found = await _adopt(
         [state for state in running if state.ready],
+        tier=tier,
+        ca=trusted_ca(memory.tls, published_ca(tier, memory.children)),
         generation=generation,
         operator_token=operator_token,
         connect=connect,
@@ -90,13 +93,19 @@ async def resolve(
 
 
 async def _adopt(
-    states: Iterable[RankState], *, generation: str, operator_token: str, connect: Connect
+    states: Iterable[RankState],
+    *,
+    tier: KVCacheTier,
+    ca: str | None,
+    generation: str,
+    operator_token: str,
+    connect: Connect,
 ) -> str | None:
     """The engine user (whose name is its token) that a running rank has for this generation."""
     for state in states:
         credentials = Credentials(username=OPERATOR_USER, password=operator_token)
         try:
-            async with connect(Address(host=str(state.address)), credentials) as store:
+            async with connect(rank_address(tier, state, ca=ca), credentials) as store:
                 lines = await store.acl_list()
         except StoreError:
             continue

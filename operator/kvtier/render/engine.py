@@ -9,7 +9,7 @@ from kvtier.breakeven.tier import chunk_bytes_per_rank
 from kvtier.generation.acl import key_prefix
 from kvtier.generation.record import Record
 from kvtier.render.meta import secret
-from kvtier.render.names import PORT, TOKEN_KEY, engine_secret_name, host
+from kvtier.render.names import CA_KEY, PORT, TOKEN_KEY, engine_secret_name, host
 from kvtier.render.transport import Transport, transport
 
 CONNECTION_TIMEOUT = 5.0
@@ -19,6 +19,8 @@ HTTP_PORT = 8880
 """LMCache's own ports of rank 0's server; rank k has the k-th after it. Both on loopback only:
 the HTTP one prints credentials to whoever asks."""
 STALL_TOKENS = 16384
+MOUNT_PATH = "/kvtier"
+"""Where engines mount the Secret (docs/engines.md)."""
 
 HASH_NOTICE = (
     "Engines cannot use this tier yet: striping Hash needs kvtier's LMCache plugin, which is not "
@@ -27,18 +29,18 @@ HASH_NOTICE = (
 )
 
 
-def engine_secret(tier: KVCacheTier, record: Record) -> dict[str, Any]:
-    """A function of spec and record only, so engines' configuration never follows live counts.
+def engine_secret(tier: KVCacheTier, record: Record, *, ca: str | None = None) -> dict[str, Any]:
+    """A function of spec, record and CA only: engines' configuration never follows live counts.
 
     It is mutable: a declared link or ``maxEngines`` changes timeouts within one generation. The
     token in it changes only with the record.
     """
     name = engine_secret_name(tier.metadata.name, record.live.id)
-    return secret(tier, name, data=engine_files(tier, record))
+    return secret(tier, name, data=engine_files(tier, record, ca=ca))
 
 
-def engine_files(tier: KVCacheTier, record: Record) -> dict[str, str]:
-    """Text of every key of the Secret."""
+def engine_files(tier: KVCacheTier, record: Record, *, ca: str | None = None) -> dict[str, str]:
+    """Text of every key of the Secret. ``ca`` (PEM) is there with TLS; offline nobody knows it."""
     pool = tier.spec.pool
     settings = transport(tier.spec)
     shard = pool.striping is Striping.SHARD
@@ -49,6 +51,8 @@ def engine_files(tier: KVCacheTier, record: Record) -> dict[str, str]:
         "env": _environment(tier, record),
         "NOTICE": f"{notice}\n",
     }
+    if ca is not None:
+        files[CA_KEY] = ca
     if shard:
         for rank in range(pool.ranks):
             files[f"l2-adapter-r{rank}.json"] = _json(
@@ -86,6 +90,7 @@ def _connection(
         "workers": settings.workers,
         "requestTimeoutSeconds": settings.request_timeout,
         "notice": notice,
+        "tls": tier.spec.store.tls is not None,
         "ranks": [
             {
                 "rank": rank,
@@ -124,6 +129,9 @@ def _environment(tier: KVCacheTier, record: Record) -> str:
         # another.
         "PYTHONHASHSEED": "0",
     }
+    if tier.spec.store.tls:
+        # LMCache's Valkey client has no setting for a CA; it takes the process's trust store.
+        values["SSL_CERT_FILE"] = f"{MOUNT_PATH}/{CA_KEY}"
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
@@ -132,7 +140,7 @@ def _adapter(
 ) -> dict[str, Any]:
     """One LMCache server's ``--l2-adapter``: the stock Valkey adapter on its own rank."""
     address = host(tier.metadata.name, namespace=tier.metadata.namespace, rank=rank)
-    return {
+    adapter = {
         "type": "valkey",
         "startup_nodes": f"{address}:{PORT}",
         "username": record.live.token,
@@ -144,6 +152,7 @@ def _adapter(
         # Valkey evicts; LMCache is not to count.
         "max_capacity_gb": 0,
     }
+    return adapter | {"tls_enable": True} if tier.spec.store.tls else adapter
 
 
 def _server_arguments(tier: KVCacheTier, rank: int) -> str:

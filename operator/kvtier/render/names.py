@@ -42,6 +42,11 @@ def acl_key(rank: int) -> str:
 RECORD_KEY = "record.json"
 TOKEN_KEY = "token"
 CONFIG_KEY = "valkey.conf"
+CERTIFICATE_KEY, PRIVATE_KEY_KEY, CA_KEY = "tls.crt", "tls.key", "ca.crt"
+"""Keys of a kubernetes.io/tls Secret; engines get the last one in their Secret too."""
+TLS_DIRECTORY = "/etc/valkey/tls"
+"""Where a rank has that Secret."""
+TLS_VOLUME = "tls"
 
 
 def host(tier: str, *, namespace: str, rank: int) -> str:

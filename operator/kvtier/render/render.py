@@ -28,8 +28,12 @@ class RenderSettings:
         return store.image or self.valkey_images[store.version.value]
 
 
-def render(tier: KVCacheTier, record: Record, *, settings: RenderSettings) -> list[dict[str, Any]]:
+def render(
+    tier: KVCacheTier, record: Record, *, settings: RenderSettings, ca: str | None = None
+) -> list[dict[str, Any]]:
     """Every child with its full intent, in the order in which they are to be applied.
+
+    ``ca`` is what engines verify the ranks by (PEM), None without TLS.
 
     What a pod mounts comes before the pod, and the engines' Secret before the ranks: it is a
     function of spec and record only, and no engine needs to wait for a Ready rank to read it.
@@ -41,7 +45,7 @@ def render(tier: KVCacheTier, record: Record, *, settings: RenderSettings) -> li
         operator_secret(tier, record),
         acl_secret(tier, record),
         configmap(tier),
-        engine_secret(tier, record),
+        engine_secret(tier, record, ca=ca),
         *(service(tier, rank) for rank in ranks),
         *(statefulset(tier, rank, image=image) for rank in ranks),
     ]

@@ -6,10 +6,15 @@ from kvtier.api.types import KVCacheTier, Store, Toleration
 from kvtier.generation.acl import HEALTH_USER
 from kvtier.render.meta import digest, metadata
 from kvtier.render.names import (
+    CA_KEY,
+    CERTIFICATE_KEY,
     CONFIG_KEY,
     PORT,
+    PRIVATE_KEY_KEY,
     RESTART_HASH,
     TIER_LABEL,
+    TLS_DIRECTORY,
+    TLS_VOLUME,
     acl_key,
     acl_name,
     config_name,
@@ -71,6 +76,8 @@ def restart_inputs(store: Store, settings: dict[str, str]) -> dict[str, Any]:
         "imagePullSecrets": [reference.name for reference in store.image_pull_secrets],
         "labels": dict(store.labels),
         "annotations": dict(store.annotations),
+        # Its name only: renewed contents are loaded by a running server.
+        "tls": store.tls.secret_name if store.tls else None,
     }
     # Absent and empty are one: a field that a later release adds changes no hash until it is used.
     return {name: value for name, value in chosen.items() if value}
@@ -111,7 +118,7 @@ def _pod(tier: KVCacheTier, rank: int, *, image: str) -> dict[str, Any]:
             }
         ],
         "containers": [_container(store, image=image)],
-        "volumes": _volumes(tier.metadata.name, rank),
+        "volumes": _volumes(tier, rank),
     }
     if store.node_selector:
         pod["nodeSelector"] = dict(store.node_selector)
@@ -124,6 +131,12 @@ def _pod(tier: KVCacheTier, rank: int, *, image: str) -> dict[str, Any]:
 
 def _container(store: Store, *, image: str) -> dict[str, Any]:
     resources = {"cpu": cpu_quantity(store.cpu), "memory": memory_quantity(store.memory_bytes)}
+    mounts = {"config": CONFIG_DIRECTORY, "acl": ACL_DIRECTORY}
+    verified, unverified = [], []
+    if store.tls:
+        mounts[TLS_VOLUME] = TLS_DIRECTORY
+        verified = ["--tls", "--cacert", f"{TLS_DIRECTORY}/{CA_KEY}"]
+        unverified = ["--tls", "--insecure"]
     return {
         "name": "valkey",
         "image": image,
@@ -132,22 +145,23 @@ def _container(store: Store, *, image: str) -> dict[str, Any]:
         "ports": [{"name": "valkey", "containerPort": PORT, "protocol": "TCP"}],
         "resources": {"requests": resources, "limits": dict(resources)},
         # Every probe starts a process on the node. The first seconds are asked about often, so that
-        # a tier is Ready soon; the months that follow are not.
-        "startupProbe": _ping(every=1, misses=STARTUP_SECONDS),
-        "readinessProbe": _ping(every=5, misses=2),
+        # a tier is Ready soon; the months that follow are not. No rank starts whose certificate
+        # ca.crt does not vouch for. One that serves is judged by kvtier and by its clients: a
+        # renewed ca.crt that the server has not loaded yet would take all ranks out at once.
+        "startupProbe": _ping(*verified, every=1, misses=STARTUP_SECONDS),
+        "readinessProbe": _ping(*unverified, every=5, misses=2),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
-            {"name": "acl", "mountPath": ACL_DIRECTORY, "readOnly": True},
+            {"name": name, "mountPath": path, "readOnly": True} for name, path in mounts.items()
         ],
     }
 
 
-def _ping(*, every: int, misses: int) -> dict[str, Any]:
+def _ping(*tls: str, every: int, misses: int) -> dict[str, Any]:
     """Ask for a PONG ``every`` so many seconds; so many ``misses`` in a row count.
 
     A rank whose process ends is unready at once without any probe, so what misses detect is a hung
@@ -161,6 +175,7 @@ def _ping(*, every: int, misses: int) -> dict[str, Any]:
                 "valkey-cli",
                 "-p",
                 str(PORT),
+                *tls,
                 # Without it the CLI exits 0 when the server answers with an error.
                 "-e",
                 "--no-auth-warning",
@@ -178,20 +193,33 @@ def _ping(*, every: int, misses: int) -> dict[str, Any]:
     }
 
 
-def _volumes(tier: str, rank: int) -> list[dict[str, Any]]:
-    key = acl_key(rank)
-    return [
-        {"name": "config", "configMap": {"name": config_name(tier)}},
+def _volumes(tier: KVCacheTier, rank: int) -> list[dict[str, Any]]:
+    name, key, tls = tier.metadata.name, acl_key(rank), tier.spec.store.tls
+    volumes: list[dict[str, Any]] = [
+        {"name": "config", "configMap": {"name": config_name(name)}},
         {
             "name": "acl",
             "secret": {
-                "secretName": acl_name(tier),
+                "secretName": acl_name(name),
                 # Neither the record nor other ranks' files.
                 "items": [{"key": key, "path": "users.acl"}],
                 "defaultMode": 0o440,
             },
         },
     ]
+    if tls:
+        keys = (CERTIFICATE_KEY, PRIVATE_KEY_KEY, CA_KEY)
+        volumes.append(
+            {
+                "name": TLS_VOLUME,
+                "secret": {
+                    "secretName": tls.secret_name,
+                    "items": [{"key": key, "path": key} for key in keys],
+                    "defaultMode": 0o440,
+                },
+            }
+        )
+    return volumes
 
 
 def _tolerations(store: Store) -> list[dict[str, Any]]:

@@ -35,11 +35,28 @@ def settings(spec: KVCacheTierSpec) -> Settings:
     live: dict[str, str] = {}
     restart: dict[str, str] = {}
     for name, row in _table().items():
-        formula = row.get("formula")
-        value = row["value"] if formula is None else _FORMULAS[formula](spec, ranks)
+        value = _value(row, spec, ranks)
+        if value is None:
+            continue
         is_live = series in row["live"] and row.get("restart") != "keep"
         (live if is_live else restart)[name] = value
     return Settings(live=live, restart=restart)
+
+
+def _value(row: Mapping[str, Any], spec: KVCacheTierSpec, ranks: RankMemory) -> str | None:
+    """The value of a row of the table, None if it is not for this tier."""
+    if spec.store.tls is not None and "tls" in row:
+        return str(row["tls"])
+    if "formula" in row:
+        return _FORMULAS[row["formula"]](spec, ranks)
+    value: str | None = row.get("value")
+    return value
+
+
+def certificate_reload() -> dict[str, str]:
+    """What CONFIG SET makes a server load its certificate again: all three files at once."""
+    files = ("tls-cert-file", "tls-key-file", "tls-ca-cert-file")
+    return {name: _table()[name]["tls"] for name in files}
 
 
 def chosen_at_start(spec: KVCacheTierSpec) -> dict[str, str]:

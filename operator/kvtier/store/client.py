@@ -6,6 +6,7 @@ library's ``Connection`` and closes it on the first failure.
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -28,11 +29,15 @@ from kvtier.store.protocol import (
     Address,
     Connect,
     Credentials,
+    PeerCertificate,
     Store,
     StoreDenied,
     StoreError,
     StoreUnreachable,
+    StoreUntrusted,
+    TlsName,
 )
+from kvtier.store.tls import EXPIRED, client_context, peer
 
 CONNECT_SECONDS = 2.0
 REPLY_SECONDS = 5.0
@@ -45,8 +50,30 @@ def connector(
 
     @asynccontextmanager
     async def connect(address: Address, credentials: Credentials) -> AsyncIterator[Store]:
+        session = ValkeyStore(
+            connection(address, credentials), address=address, credentials=credentials
+        )
+        try:
+            try:
+                await session.open(connect_seconds + reply_seconds)
+            except _Expired:
+                await session.close()
+                lenient = connection(address, credentials, check_time=False)
+                session = ValkeyStore(
+                    lenient, address=address, credentials=credentials, expired=True
+                )
+                await session.open(connect_seconds + reply_seconds)
+            yield session
+        finally:
+            await session.close()
+
+    def connection(
+        address: Address, credentials: Credentials, *, check_time: bool = True
+    ) -> _Connection:
         # Naming no library and no client keeps CLIENT SETINFO and SETNAME out of the user's ACL.
-        connection = Connection(
+        return _Connection(
+            tls=address.tls,
+            check_time=check_time,
             host=address.host,
             port=address.port,
             username=credentials.username,
@@ -58,25 +85,50 @@ def connector(
             lib_name=None,
             lib_version=None,
         )
-        session = ValkeyStore(connection, address=address, credentials=credentials)
-        try:
-            await session.open(connect_seconds + reply_seconds)
-            yield session
-        finally:
-            with suppress(ValkeyError):
-                await connection.disconnect()
 
     return connect
+
+
+class _Expired(StoreUntrusted):
+    """Nothing is wrong with the certificate but its age."""
+
+
+class _Connection(Connection):
+    """The library's connection. Its own TLS can only look for the address in the certificate,
+    where the name of the rank's Service is."""
+
+    def __init__(self, *, tls: TlsName | None, check_time: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self._tls = tls
+        self._check_time = check_time
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        arguments = dict(super()._connection_arguments())
+        if self._tls:
+            arguments["ssl"] = client_context(self._tls.ca, check_time=self._check_time)
+            arguments["server_hostname"] = self._tls.name
+        return arguments
+
+    def peer(self, *, expired: bool) -> PeerCertificate | None:
+        side = self._writer and self._writer.get_extra_info("ssl_object")
+        return peer(side, expired=expired) if side else None
 
 
 class ValkeyStore:
     """One session; made by ``connector``."""
 
     def __init__(
-        self, connection: Connection, *, address: Address, credentials: Credentials
+        self,
+        connection: _Connection,
+        *,
+        address: Address,
+        credentials: Credentials,
+        expired: bool = False,
     ) -> None:
         self._connection = connection
         self._address = address
+        self._expired = expired
+        self._peer: PeerCertificate | None = None
         self._secrets = (credentials.password,)
         self._lock = asyncio.Lock()
 
@@ -85,6 +137,15 @@ class ValkeyStore:
         with self._translated("AUTH"):
             async with asyncio.timeout(seconds):
                 await self._connection.connect()  # type: ignore[no-untyped-call]
+        self._peer = self._connection.peer(expired=self._expired)
+
+    async def close(self) -> None:
+        with suppress(ValkeyError):
+            await self._connection.disconnect()
+
+    @property
+    def peer(self) -> PeerCertificate | None:
+        return self._peer
 
     async def ping(self) -> None:
         if await self._call("PING") != "PONG":
@@ -175,6 +236,10 @@ class ValkeyStore:
     def _text(self, command: str, reason: object, *secrets: str) -> str:
         return redact(f"{self._address}: {command}: {reason}", *self._secrets, *secrets)
 
+    def _untrusted(self, error: ssl.SSLCertVerificationError) -> StoreUntrusted:
+        kind = _Expired if error.verify_code == EXPIRED else StoreUntrusted
+        return kind(f"{self._address}: its certificate is not trusted: {error.verify_message}")
+
     @contextmanager
     def _translated(self, command: str, *arguments: str) -> Iterator[None]:
         """Turn the library's errors into the protocol's; no text of the cause is kept."""
@@ -187,5 +252,7 @@ class ValkeyStore:
         except (ResponseError, BusyLoadingError) as error:
             raise self._error(command, str(error), *secrets) from None
         except (ValkeyError, OSError, TimeoutError) as error:
+            if isinstance(error.__context__, ssl.SSLCertVerificationError):
+                raise self._untrusted(error.__context__) from None
             reason = str(error) or "no answer in time"
             raise StoreUnreachable(self._text(command, reason, *secrets)) from None

@@ -7,6 +7,7 @@ call takes effect, and every call is logged.
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -21,11 +22,14 @@ from kvtier.store.protocol import (
     AclUser,
     Address,
     Credentials,
+    PeerCertificate,
     Store,
     StoreDenied,
     StoreError,
     StoreUnreachable,
+    StoreUntrusted,
 )
+from kvtier.store.tls import EXPIRED, client_context, handshake, peer, server_context
 
 T = TypeVar("T")
 
@@ -63,7 +67,8 @@ class FakeServer:
     """One server. ``settings`` is its configuration file, ``acl_file`` what is mounted.
 
     Only names in ``settings`` are known to it. ``keys`` are its keys; ``acl_file`` may be changed
-    at any time, and ACL LOAD or ``restart`` reads it.
+    at any time, and ACL LOAD or ``restart`` reads it. ``mounted`` are the PEM files of certificate
+    and key, read by ``restart`` and by CONFIG SET of ``tls-cert-file``; None: no TLS.
     """
 
     acl_file: str
@@ -73,7 +78,9 @@ class FakeServer:
     keys: set[str] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    mounted: tuple[bytes, bytes] | None = None
     run_id: str = ""
+    served: ssl.SSLContext | None = None
     config: dict[str, str] = field(default_factory=dict)
     users: dict[str, FakeUser] = field(default_factory=dict)
 
@@ -85,6 +92,7 @@ class FakeServer:
         self.run_id = secrets.token_hex(20)
         self.users = parse_users(self.acl_file)
         self.keys.clear()
+        self.served = server_context(*self.mounted) if self.mounted else None
         self.config = {OUTPUT_BUFFER_LIMIT: _OUTPUT_BUFFER_DEFAULT}
         for name, value in self.settings.items():
             self.config[name] = self._readback(name, value)
@@ -105,7 +113,35 @@ class FakeServer:
                     f"CONFIG SET failed (possibly related to argument '{name}') - "
                     "can't set immutable config"
                 )
+        if "tls-cert-file" in values and self.mounted:
+            try:
+                self.served = server_context(*self.mounted)
+            except ssl.SSLError:
+                raise StoreError(
+                    "CONFIG SET failed (possibly related to argument 'tls-cert-file') - "
+                    "Unable to update TLS configuration. Check server logs."
+                ) from None
         self.config |= {name: self._readback(name, value) for name, value in values.items()}
+
+    def verified(self, address: Address) -> PeerCertificate | None:
+        """What a client of this address finds: a real handshake, and no network."""
+        tls = address.tls
+        if self.served is None and tls is None:
+            return None
+        if self.served is None or tls is None:
+            raise StoreUnreachable(f"{address}: AUTH: Connection reset by peer")
+        for check_time in (True, False):
+            try:
+                client = client_context(tls.ca, check_time=check_time)
+                side = handshake(self.served, client, name=tls.name)
+                return peer(side, expired=not check_time)
+            except ssl.SSLCertVerificationError as error:
+                if error.verify_code != EXPIRED:
+                    text = f"{address}: its certificate is not trusted: {error.verify_message}"
+                    raise StoreUntrusted(text) from None
+            except ssl.SSLError as error:
+                raise StoreUnreachable(f"{address}: AUTH: {error}") from None
+        raise AssertionError("expired, and time was not looked at")
 
     def take_fault(self, call: str, *, after: bool) -> None:
         for fault in self.faults:
@@ -139,6 +175,7 @@ class FakeStores:
             raise StoreUnreachable(f"{address}: AUTH: connection refused")
         server.calls.append(Call(username=credentials.username, name="connect"))
         server.take_fault("connect", after=False)
+        certificate = server.verified(address)
         user = server.users.get(credentials.username)
         if user is None or not user.accepts(credentials.password):
             raise StoreDenied(
@@ -147,7 +184,7 @@ class FakeStores:
         self.strike(address, "connect", "after")
         self.open_sessions += 1
         try:
-            yield FakeStore(server, stores=self, address=address, user=user)
+            yield FakeStore(server, stores=self, address=address, user=user, peer=certificate)
         finally:
             self.open_sessions -= 1
 
@@ -162,8 +199,15 @@ class FakeStore:
     """A session; made by ``FakeStores.connect``."""
 
     def __init__(
-        self, server: FakeServer, *, stores: FakeStores, address: Address, user: FakeUser
+        self,
+        server: FakeServer,
+        *,
+        stores: FakeStores,
+        address: Address,
+        user: FakeUser,
+        peer: PeerCertificate | None,
     ) -> None:
+        self.peer = peer
         self._server = server
         self._stores = stores
         self._address = address

@@ -18,7 +18,7 @@ REVISION_USER = "_rev"
 class StoreError(Exception):
     """The server answered with an error, or with something that makes no sense.
 
-    Its text holds no credential. The two subclasses are what callers tell apart.
+    Its text holds no credential. The subclasses are what callers tell apart.
     """
 
     def __init__(self, message: str) -> None:
@@ -36,10 +36,41 @@ class StoreDenied(StoreError):
     """The server refused the credentials, or the user may not do what was asked."""
 
 
+class StoreUntrusted(StoreError):
+    """The server's certificate is not one that a client of this rank may trust."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsName:
+    """Who the server must prove to be: the name its certificate has, the CA (PEM) that signed it.
+
+    An expired certificate of that CA is let pass, so that a renewed one can be loaded; the
+    session's ``peer`` says so.
+    """
+
+    name: str
+    ca: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCertificate:
+    """The certificate that a server proved to have the key of.
+
+    ``fingerprint`` is the SHA-256 of its DER in hex, ``not_after`` in seconds since the epoch.
+    """
+
+    fingerprint: str
+    not_after: float
+    expired: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
+    """Where a server listens, and with TLS who it must be."""
+
     host: str
     port: int = DEFAULT_PORT
+    tls: TlsName | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -77,6 +108,11 @@ class Store(Protocol):
     Every method raises StoreUnreachable, StoreDenied or StoreError, and nothing else. No method
     retries. Calls that overlap are sent one after another.
     """
+
+    @property
+    def peer(self) -> PeerCertificate | None:
+        """The server's certificate, None without TLS."""
+        ...
 
     async def ping(self) -> None: ...
 
@@ -132,4 +168,5 @@ class Store(Protocol):
 
 
 Connect = Callable[[Address, Credentials], AbstractAsyncContextManager[Store]]
-"""Opens a session: raises StoreUnreachable or StoreDenied on entry, closes always on exit."""
+"""Opens a session: raises StoreUnreachable, StoreUntrusted or StoreDenied on entry, closes always
+on exit."""

@@ -51,6 +51,7 @@ EDITS: dict[str, Any] = {
     "store.imagePullSecrets": [{"name": "other"}],
     "store.labels": {"a": "b"},
     "store.annotations": {"a": "b"},
+    "store.tls": {"secretName": "other"},
     "placement.domains": [{"name": "zone", "key": "other"}],
     "placement.links": [LINK],
     "paused": True,

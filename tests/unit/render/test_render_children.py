@@ -35,13 +35,20 @@ EVERYTHING = {
         "imagePullSecrets": [{"name": "pull"}],
         "labels": {"team": "a"},
         "annotations": {"example.com/owner": "b"},
+        "tls": {"secretName": "ranks-tls"},
     },
 }
-CASES: dict[str, Mapping[str, Any]] = {"shard": {"pool.ranks": 2}, "everything": EVERYTHING}
+CASES: dict[str, Mapping[str, Any]] = {
+    "shard": {"pool.ranks": 2},
+    "everything": EVERYTHING,
+    "shard-tls": {"pool.ranks": 1, "store.tls": {"secretName": "ranks-tls"}},
+}
+CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 
 def rendered(tier: Any, make_record: Any) -> list[dict[str, Any]]:
-    return render(tier, make_record(tier), settings=RenderSettings())
+    ca = CA if tier.spec.store.tls else None
+    return render(tier, make_record(tier), settings=RenderSettings(), ca=ca)
 
 
 def readable(obj: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -157,6 +157,8 @@ def test_a_setting_is_live_where_real_servers_take_it_live() -> None:
     )
     # What the test above replaces by its own, and what no server may change.
     without_facts = {"bind", "port", "dir", "aclfile"}
+    # These servers have no TLS; test_store_tls.py tries those settings on others.
+    without_facts |= {name for name in table if name.startswith("tls-")}
     assert table.keys() - FACTS.keys() == without_facts
     for name in table.keys() - without_facts:
         assert table[name]["live"] == FACTS[name]["live"], name
@@ -194,3 +196,14 @@ def test_the_file_has_every_setting_once(make_tier: Any) -> None:
     assert 'save ""' in lines
     assert "databases 1" in lines
     assert lines == sorted(lines)
+
+
+def test_with_tls_nothing_listens_without_it(make_tier: Any) -> None:
+    plain, tls = (
+        valkey_conf(make_tier(changes).spec).splitlines()
+        for changes in ({}, {"store.tls": {"secretName": "ranks-tls"}})
+    )
+    assert "port 6379" in plain
+    assert not any(line.startswith("tls-") for line in plain)
+    assert {"port 0", "tls-port 6379", "tls-auth-clients no"} <= set(tls)
+    assert "port 6379" not in tls

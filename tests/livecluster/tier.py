@@ -57,7 +57,9 @@ class Tier:
         self.kubectl("patch", "kvt", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def kubectl(self, *arguments: str) -> str:
-        return self.cluster.kubectl(*arguments, "-n", self.namespace)
+        verb, *rest = arguments
+        # Before the rest: behind a "--" it would be the command's.
+        return self.cluster.kubectl(verb, "-n", self.namespace, *rest)
 
     def find(self) -> Object | None:
         return self.cluster.api.get("kvcachetiers", self.namespace, self.name)

@@ -12,6 +12,7 @@ from typing import Any
 
 from livecluster.api import Api
 from livecluster.audit import AuditLog
+from livecluster.leaks import Leaks
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRIPT = CHECKOUT / "deploy" / "local" / "cluster"
@@ -37,6 +38,7 @@ class LiveCluster:
     home: Path
     api: Api
     audit: AuditLog
+    leaks: Leaks
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """What a person would run; returns what it printed, raises Failed with what it said."""
@@ -83,11 +85,17 @@ def cluster(*, name: str, offset: int) -> Iterator[LiveCluster]:
         # Also of a cluster that is reused: kvtier's own image may be older than the checkout.
         for command in ("up", "images"):
             _script(command, *instance)
-        with tempfile.TemporaryDirectory(prefix="kvtier-test-") as home:
+        with tempfile.TemporaryDirectory(prefix="kvtier-test-") as directory:
+            home, kept = Path(directory) / "home", Path(directory) / "kept"
+            home.mkdir()
             facts = json.loads(Path(_environment(instance)["KVTIER_CLUSTER"]).read_text())
             api = Api(Path(facts["kubeconfig"]))
             yield LiveCluster(
-                facts=facts, home=Path(home), api=api, audit=AuditLog(Path(facts["auditLog"]))
+                facts=facts,
+                home=home,
+                api=api,
+                audit=AuditLog(Path(facts["auditLog"])),
+                leaks=Leaks(facts=facts, api=api, kept=kept),
             )
             api.close()
     finally:

@@ -1,15 +1,18 @@
 """Fixtures of both suites; their conftests import them."""
 
+import json
 import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from livecluster.cluster import REUSED, CannotStart, LiveCluster, cluster
 from livecluster.installation import Installation
+from livecluster.leaks import KINDS
 from livecluster.tier import Tier
 
 NewTier = Callable[[str], Tier]
@@ -19,7 +22,7 @@ def bring_up(*, name: str, offset: int) -> Iterator[LiveCluster]:
     """The body of a session's cluster fixture. Never skipped: it starts or every test fails."""
     why = ""
     try:
-        with cluster(name=name, offset=offset) as running:
+        with cluster(name=name, offset=offset) as running, running.leaks.watching():
             yield running
     except CannotStart as reason:
         why = str(reason)
@@ -37,6 +40,28 @@ def installed(running: LiveCluster, *, values: dict[str, str]) -> Iterator[Insta
     yield installation
     if REUSED not in os.environ:
         installation.uninstall()
+
+
+def leaked(kvtier: Installation, *artefacts: Path) -> list[str]:
+    """Where a token or a private key of the session is that should not be, one line each.
+
+    ``artefacts`` are directories in which the tests wrote. First it is shown that the search sees
+    the session's tokens where they are, and that there was something to look through.
+    """
+    running = kvtier.cluster
+    leaks = running.leaks
+    for namespace in running.api.list("namespaces"):
+        name = namespace["metadata"]["name"]
+        described = running.kubectl("describe", KINDS, "-n", name)
+        leaks.keep_namespace(name, described=described)
+    leaks.keep("metrics", kvtier.metrics())
+    secrets_there = json.dumps(running.api.list("secrets")).encode()
+    assert leaks.needles.tokens, "no token was made in this session"
+    assert leaks.needles.search(secrets_there), "the search does not find what is there"
+    found = leaks.found(running.home, *artefacts)
+    for kind in ("arguments", "described", "metrics", "log-controller", "objects-events"):
+        assert leaks.seen.get(kind, 0) > 100, f"nothing to look through: {kind}"
+    return found
 
 
 @contextmanager
@@ -58,5 +83,7 @@ def tiers(running: LiveCluster, *, label: str) -> Iterator[NewTier]:
         }
     )
     yield lambda name: Tier(cluster=running, namespace=namespace, name=name)
+    described = running.kubectl("describe", KINDS, "-n", namespace)
+    running.leaks.keep_namespace(namespace, described=described)
     running.kubectl("delete", "kvt", "--all", "-n", namespace, "--wait=false")
-    running.kubectl("delete", "namespace", namespace, "--wait=false")
+    running.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")

@@ -1,6 +1,7 @@
 """kvtier in the cluster, by Helm as a user installs it, and its controller's process."""
 
 import re
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,6 +82,13 @@ class Installation:
         """All its requests since the first install, but those under an uninstall."""
         spans = [*self.spans, (self.begun, self.cluster.audit.mark())]
         return [each for begin, end in spans if begin for each in self.requests(begin, end)]
+
+    def metrics(self) -> str:
+        """What Prometheus reads."""
+        address = self.pod()["status"]["podIP"]
+        with urllib.request.urlopen(f"http://{address}:8080/metrics", timeout=10) as reply:
+            text: str = reply.read().decode()
+        return text
 
     def resident_bytes(self) -> int:
         """Resident memory of the controller's Python process, as the kernel counts it now."""

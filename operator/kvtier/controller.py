@@ -5,7 +5,8 @@ writes nothing at all.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain, repeat
 from typing import Any
 
@@ -22,11 +23,22 @@ MANAGED_BY = "app.kubernetes.io/managed-by=kvtier"
 DEBOUNCE = 0.1
 """Seconds that events of children are gathered for; deletions and the tier's own are not."""
 
+RELIST_SPREAD = 0.02
+RELIST_SPREAD_MOST = 5.0
+"""Seconds a tier, and at most, over which reconciles after a new listing are spread."""
+
 
 class Watcher:
     """Turns kopf's events into keys of the queue."""
 
-    def __init__(self, *, queue: KeyedQueue[Key], memory: Memory) -> None:
+    def __init__(
+        self,
+        *,
+        queue: KeyedQueue[Key],
+        memory: Memory,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._jitter = jitter
         self._queue = queue
         self._memory = memory
         self._seen: dict[Key, object] = {}
@@ -60,6 +72,13 @@ class Watcher:
             return
         self._queue.add(key, dirty=frozenset({obj["kind"]}), delay=0.0 if deleted else DEBOUNCE)
 
+    def on_relist(self, kind: str) -> None:
+        """Look at every tier's objects of a kind: what was deleted in a gap sends no event."""
+        keys = self._memory.keys()
+        spread = min(RELIST_SPREAD * len(keys), RELIST_SPREAD_MOST)
+        for key in keys:
+            self._queue.add(key, dirty=frozenset({kind}), delay=spread * self._jitter())
+
 
 def owner_key(obj: Mapping[str, Any]) -> Key | None:
     """The tier that controls the object; by its label if someone took the reference away."""
@@ -78,7 +97,9 @@ def registry(watcher: Watcher, cluster: AioCluster) -> kopf.OperatorRegistry:
     @kopf.on.login(registry=handlers)
     async def login(**_: Any) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(
-            server=cluster.server, aiohttp_session=cluster.watch_session(), default_namespace=None
+            server=cluster.server,
+            aiohttp_session=cluster.watch_session(on_relist=watcher.on_relist),
+            default_namespace=None,
         )
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)

@@ -88,7 +88,7 @@ def controller(
         process.wait()
 
 
-def wait_for(what: Callable[[], Any], *, seconds: float = 20) -> Any:
+def wait_for(what: Callable[[], Any], *, seconds: float = 60) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := what():

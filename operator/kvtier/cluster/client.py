@@ -26,7 +26,7 @@ from kvtier.cluster.protocol import (
     error_for,
     kind_of,
 )
-from kvtier.cluster.watches import OnRequest, watch_session
+from kvtier.cluster.watches import OnRelist, OnRequest, watch_session
 
 IN_FLIGHT = 32
 TIMEOUT = 10.0
@@ -86,9 +86,9 @@ class AioCluster:
         """URL of the API server."""
         return str(self._host)
 
-    def watch_session(self) -> aiohttp.ClientSession:
+    def watch_session(self, *, on_relist: OnRelist) -> aiohttp.ClientSession:
         """A session for watches: the same server, the same credentials. Close it."""
-        return watch_session(self._api, on_request=self._on_request)
+        return watch_session(self._api, on_relist=on_relist, on_request=self._on_request)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         try:

@@ -12,11 +12,15 @@ from collections.abc import Callable
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
+from yarl import URL
 
 from kvtier.cluster.protocol import KINDS
 
 OnRequest = Callable[[str, str, int, float], None]
 """Called after each request with verb, kind, HTTP status (0 without an answer) and seconds."""
+
+OnRelist = Callable[[str], None]
+"""Called with the kind whenever it is listed anew after a gap: who went in it sends no event."""
 
 BURST = 5
 INTERVAL = 1.0
@@ -32,13 +36,15 @@ _KEEPALIVE = (
 _KIND_BY_PLURAL = {kind.plural: kind.kind for kind in KINDS}
 
 
-def watch_session(api: ApiClient, *, on_request: OnRequest | None = None) -> aiohttp.ClientSession:
+def watch_session(
+    api: ApiClient, *, on_relist: OnRelist, on_request: OnRequest | None = None
+) -> aiohttp.ClientSession:
     """A session that reaches the API server as ``api`` does. Whoever asked for it closes it."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=0, ssl=api.rest_client.ssl_context, socket_factory=_kept_alive
         ),
-        middlewares=[_Patience(api, on_request)],
+        middlewares=[_Patience(api, on_relist, on_request)],
         proxy=api.configuration.proxy,
         trust_env=True,
     )
@@ -47,10 +53,12 @@ def watch_session(api: ApiClient, *, on_request: OnRequest | None = None) -> aio
 class _Patience:
     """Middleware: shows the current token, paces, and tells kopf only of errors that pass."""
 
-    def __init__(self, api: ApiClient, on_request: OnRequest | None) -> None:
+    def __init__(self, api: ApiClient, on_relist: OnRelist, on_request: OnRequest | None) -> None:
         self._api = api
+        self._on_relist = on_relist
         self._on_request = on_request
         self._full_at: dict[str, float] = {}
+        self._listed: set[str] = set()
 
     async def __call__(
         self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
@@ -75,7 +83,15 @@ class _Patience:
             response.release()
             # An API server that is starting refuses tokens that it accepts a second later.
             raise aiohttp.ClientConnectionError(f"401 Unauthorized: {request.url.path}")
+        if status == 200 and not request.url.query.keys() & {"watch", "continue"}:
+            self._note_list(request.url)
         return response
+
+    def _note_list(self, url: URL) -> None:
+        kind = _KIND_BY_PLURAL.get(url.name)
+        if kind is not None and url.path in self._listed:
+            self._on_relist(kind)
+        self._listed.add(url.path)
 
     async def _pace(self, what: str) -> None:
         now = time.monotonic()

@@ -101,9 +101,28 @@ def test_a_child_without_its_owner_reference_is_found_by_its_label() -> None:
 
 
 def test_kopf_gets_no_handler_that_would_write_to_objects(watcher: Watcher) -> None:
-    handlers = registry(watcher)
+    handlers = registry(watcher, cluster=None)  # type: ignore[arg-type]  # used at login only
     assert not list(handlers._changing.get_all_handlers())
     assert not list(handlers._spawning.get_all_handlers())
     assert len(list(handlers._watching.get_all_handlers())) == 4
     assert settings().persistence.finalizer != kopf.OperatorSettings().persistence.finalizer
     assert settings().posting.enabled is False
+
+
+def test_after_a_gap_every_tier_is_looked_at_for_what_went_in_it(memory, queue):
+    watcher = Watcher(queue=queue, memory=memory, jitter=lambda: 0.5)  # type: ignore[arg-type]
+    memory.of(("serving", "demo"))
+    memory.of(("serving", "other"))
+    watcher.on_relist("Service")
+    assert queue.added == [
+        (("serving", "demo"), frozenset({"Service"}), 0.02),
+        (("serving", "other"), frozenset({"Service"}), 0.02),
+    ]
+
+
+def test_after_a_gap_a_thousand_tiers_are_spread_over_five_seconds(memory, queue):
+    watcher = Watcher(queue=queue, memory=memory, jitter=lambda: 1.0)  # type: ignore[arg-type]
+    for number in range(1000):
+        memory.of(("serving", str(number)))
+    watcher.on_relist("Service")
+    assert {delay for _, _, delay in queue.added} == {5.0}

@@ -3,10 +3,10 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvtier.loadtest import report
 from kvtier.loadtest.connection import load
 from kvtier.loadtest.engine import Engine, EngineSettings
 from kvtier.loadtest.report import Results
@@ -16,6 +16,11 @@ from kvtier.loadtest.workload import Workload
 
 LOAD = Workload(rate=20, prompt_tokens=2048, prefixes=4, prefix_tokens=1024, seed=1)
 """Eight chunks a prompt, four of them shared. At 20,000 tokens/s a miss takes 0.1 s."""
+
+BUSY = replace(LOAD, rate=50, prefix_tokens=2048)
+"""Once the beginnings are stored, every request is a hit of all its chunks."""
+SIZE = 65536
+"""What the small tier stores of a chunk on a rank."""
 
 
 def drive(
@@ -82,5 +87,10 @@ class Watch:
             time.sleep(0.02)
 
 
-def document(secret: Path, results: Results) -> dict[str, Any]:
-    return report.document(load(secret), results)
+def until_read(chunks: int) -> During:
+    """Until rank 1 has read so many more chunks; both ranks read a request's at once."""
+
+    def wait(_: Engine, watch: Watch) -> None:
+        watch.until(lambda: watch.read(1) >= chunks * SIZE, what=f"{chunks} chunks read")
+
+    return wait

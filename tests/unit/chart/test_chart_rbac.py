@@ -1,9 +1,16 @@
-"""The controller's rights: least, as documented, and where they apply."""
+"""The controller's rights: least, as documented, and where they apply.
 
+`UPDATE_GOLDEN=1 pytest tests/unit/chart/test_chart_rbac.py` writes the golden files anew: a right
+more needs a reason on the install page, and a word in SECURITY.md if a stolen token is worth more.
+"""
+
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from chart_helm import NAMESPACE, ROOT, Helm, Objects
 
 INSTALL_PAGE = ROOT / "docs/install.md"
@@ -37,6 +44,26 @@ def documented(role: str) -> dict[tuple[str, str], set[str]]:
         for resource in resources.split(", "):
             granted.setdefault((group, resource), set()).update(verbs.split(", "))
     return granted
+
+
+@pytest.mark.parametrize(
+    ("case", "values"),
+    [("rbac", ()), ("rbac-namespaced", ("--set", "watchNamespaces={prefill-a,prefill-b}"))],
+)
+def test_roles_and_bindings_are_those_that_were_reviewed(
+    helm: Helm, case: str, values: tuple[str, ...]
+) -> None:
+    found = [
+        {name: part for name, part in each.items() if name != "metadata"}
+        | {"name": each["metadata"]["name"], "namespace": each["metadata"].get("namespace", "")}
+        for (kind, _), each in helm.objects(*values).items()
+        if kind.endswith(("Role", "RoleBinding"))
+    ]
+    found.sort(key=lambda each: (each["kind"], each["namespace"], each["name"]))
+    golden = Path(__file__).parent / "golden" / f"{case}.yaml"
+    if os.environ.get("UPDATE_GOLDEN") and helm.version == 4:
+        golden.write_text(yaml.safe_dump_all(found, sort_keys=False))
+    assert found == list(yaml.safe_load_all(golden.read_text()))
 
 
 @pytest.mark.parametrize(("kind", "name"), ROLES)

@@ -1,7 +1,9 @@
 """The controller's process and its rights."""
 
+import json
+
 from livecluster.api import condition
-from livecluster.audit import described
+from livecluster.audit import Request, described
 from livecluster.fixtures import NewTier
 from livecluster.installation import NAMESPACE, Installation
 from livecluster.waiting import eventually
@@ -51,3 +53,16 @@ def test_the_charts_roles_were_enough_for_the_whole_session(
     assert any(request.is_write and request.code == 201 for request in requests)
     denied = [request for request in requests if request.denied]
     assert denied == [], described(denied, keep=lambda _: True)
+    print(f"rights that no request of this session used: {unused(kvtier, requests)}")
+
+
+def unused(kvtier: Installation, requests: list[Request]) -> list[str]:
+    """Creating by apply is a patch in the log, and takes the right to create all the same."""
+    role = json.loads(kvtier.cluster.kubectl("get", "clusterrole", "kvtier-tiers", "-o", "json"))
+    granted = {
+        f"{verb} {resource}"
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    return sorted(granted - {f"{each.verb} {each.resource}" for each in requests})

@@ -40,6 +40,9 @@ class Lease:
     another may take over, ``DURATION``, nobody holds it. A Lease that ran out because the API
     server was away, and that nobody took meanwhile, is held again by the next renewal:
     ``on_regained`` is then called.
+
+    With ``pod_uid``, the uid of the pod that the process runs in, what a process of the same pod
+    held is taken over at once: it is dead.
     """
 
     def __init__(
@@ -49,14 +52,18 @@ class Lease:
         namespace: str,
         name: str,
         identity: str,
+        pod_uid: str = "",
         clock: Clock | None = None,
         on_regained: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
-        # A name that only this process has: a restarted pod is another holder.
-        self._identity = f"{identity}_{uuid.uuid4().hex[:12]}"
+        # Whoever has this in front of its name ran in our pod before us. A kubelet starts a
+        # container again only once the one before has ended, and a pod never runs on two nodes.
+        self._pod = f"{identity}_{pod_uid}_" if pod_uid else ""
+        # A name that only this process has: a restarted one is another holder.
+        self._identity = f"{self._pod or f'{identity}_'}{uuid.uuid4().hex[:12]}"
         self._clock = clock or SystemClock()
         self._on_regained = on_regained
         self._mine: Object = {}
@@ -111,8 +118,9 @@ class Lease:
 
     def _may_take(self, lease: Object, *, unchanged_for: float) -> bool:
         spec = _spec(lease)
+        holder = spec.get("holderIdentity") or ""
         # Our own name: a write of ours landed although its answer was lost.
-        if spec.get("holderIdentity") in (None, "", self._identity):
+        if holder in ("", self._identity) or (self._pod and holder.startswith(self._pod)):
             return True
         return bool(unchanged_for > spec.get("leaseDurationSeconds", DURATION))
 

@@ -48,8 +48,8 @@ class TierMemory:
     """How often in a row another writer was in between."""
     waiting_since: float | None = None
     """Monotonic time at which ranks were first found not to be ready, None if all are."""
-    asked_at: dict[int, float] = field(default_factory=dict)
-    """By rank that did not answer: the monotonic time of the last try."""
+    asked_at: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """By rank that did not answer: the run of its server, and when it was tried last."""
     futile: dict[ChildKey, str] = field(default_factory=dict)
     """By child: the resourceVersion at which applying the intent changed nothing."""
 

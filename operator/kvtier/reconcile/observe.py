@@ -141,7 +141,6 @@ class Observer:
         """Ask the running ranks that are not proven to be as wanted. ``now`` is monotonic."""
         wanted = valkey_settings(tier.spec).live
         credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
-
         ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
 
         async def ask(state: RankState) -> None:
@@ -153,7 +152,11 @@ class Observer:
             if facts.error is None:
                 memory.asked_at.pop(state.rank, None)
             else:
-                memory.asked_at[state.rank] = now
+                memory.asked_at[state.rank] = (_run(state), now)
+
+        def rests(state: RankState) -> bool:
+            run, at = memory.asked_at.get(state.rank, ("", 0.0))
+            return run == _run(state) and now - at < STORE_RETRY
 
         asked = [
             state
@@ -163,7 +166,7 @@ class Observer:
             and memory.proven.get(state.rank)
             != proof(tier, record=record, state=state, tls=memory.tls)
             # A rank that does not answer costs a timeout: events of others do not wait for it.
-            and now - memory.asked_at.get(state.rank, float("-inf")) >= STORE_RETRY
+            and not rests(state)
         ]
         ready = {state.rank for state in states if state.ready}
         memory.stores = {
@@ -195,4 +198,9 @@ def proof(tier: KVCacheTier, *, record: Record, state: RankState, tls: TlsFacts 
     revision = acl_revision(record, rank=state.rank)
     facts = usable(tls)
     certificate = facts.fingerprint if facts else None
-    return f"{state.pod_uid}/{state.container}/{revision}/{settings}/{certificate}"
+    return f"{_run(state)}/{revision}/{settings}/{certificate}"
+
+
+def _run(state: RankState) -> str:
+    """Names the run of a rank's server."""
+    return f"{state.pod_uid}/{state.container}"

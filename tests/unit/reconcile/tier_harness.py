@@ -12,7 +12,7 @@ from kvtier.plan.observed import EventSpec
 from kvtier.reconcile.clock import FakeClock
 from kvtier.reconcile.memory import Key
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
-from kvtier.render.names import CONFIG_KEY, acl_key, acl_name, config_name
+from kvtier.render.names import CONFIG_KEY, TLS_VOLUME, acl_key, acl_name, config_name
 from kvtier.render.render import RenderSettings
 from kvtier.store.fake import FakeServer, FakeStores
 from kvtier.store.protocol import Address
@@ -147,7 +147,9 @@ class Operator:
             assert secret is not None
             acl_file = base64.b64decode(secret["data"][acl_key(rank)]).decode()
             self.stores.servers[address] = FakeServer(
-                acl_file=acl_file, settings=read_conf(self.cluster)
+                acl_file=acl_file,
+                settings=read_conf(self.cluster),
+                mounted=mounted_certificate(self.cluster, pod),
             )
 
     def status(self) -> dict[str, Any]:
@@ -170,6 +172,17 @@ class Operator:
 
     def server(self, pod: str) -> FakeServer:
         return self.stores.servers[Address(host=self.pods()[pod]["status"]["podIP"])]
+
+
+def mounted_certificate(cluster: FakeCluster, pod: Object) -> tuple[bytes, bytes] | None:
+    """What the kubelet gives a pod as its TLS certificate and key, None without TLS."""
+    for volume in pod["spec"].get("volumes", ()):
+        if volume["name"] == TLS_VOLUME:
+            found = cluster.peek(SECRET, KEY[0], volume["secret"]["secretName"])
+            assert found is not None, "the pod would not start"
+            certificate, key = (base64.b64decode(found["data"][k]) for k in ("tls.crt", "tls.key"))
+            return certificate, key
+    return None
 
 
 def read_conf(cluster: FakeCluster) -> dict[str, str]:

@@ -38,11 +38,15 @@ STORE_TIMEOUT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line decides. ``resync`` is in seconds; no namespaces mean all."""
+    """What the command line and the pod decide.
+
+    ``pod_uid`` is empty outside of a pod, ``resync`` is in seconds; no namespaces mean all.
+    """
 
     lease_namespace: str
     lease_name: str
     identity: str
+    pod_uid: str
     listen: str
     resync: float = 300.0
     namespaces: tuple[str, ...] = ()
@@ -88,6 +92,7 @@ async def run_controller(options: Options) -> int:
             namespace=options.lease_namespace,
             name=options.lease_name,
             identity=options.identity,
+            pod_uid=options.pod_uid,
             on_regained=queue.retry_now,
         )
         cluster.bound_writes(lease.remaining)

@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         lease_namespace=arguments.lease_namespace,
         lease_name=arguments.lease_name,
         identity=os.environ.get("POD_NAME") or os.uname().nodename,
+        pod_uid=os.environ.get("POD_UID", ""),
         resync=_seconds("--resync", arguments.resync),
         listen=_address("--listen", arguments.listen),
         valkey_images=dict(_image(text) for text in arguments.valkey_image),

@@ -145,7 +145,7 @@ def test_the_controller_knows_every_flag_that_the_chart_sets(helm: Helm, values:
 def test_kopf_is_told_who_it_is_so_that_any_uid_works(helm: Helm) -> None:
     """Without POD_ID kopf calls getpass.getuser(), which fails for a uid without a name."""
     pod = helm.objects()["Deployment", "kvtier"]["spec"]["template"]["spec"]
-    assert {"POD_NAME", "POD_NAMESPACE", "POD_ID"} <= {
+    assert {"POD_NAME", "POD_UID", "POD_NAMESPACE", "POD_ID"} <= {
         e["name"] for e in pod["containers"][0]["env"]
     }
 

@@ -23,8 +23,12 @@ def cluster(clock: FakeClock) -> FakeCluster:
     return FakeCluster(clock=clock)
 
 
-def elector(cluster: FakeCluster, clock: FakeClock, identity: str = "a") -> Lease:
-    return Lease(cluster, namespace="ns", name="kvtier", identity=identity, clock=clock)
+def elector(
+    cluster: FakeCluster, clock: FakeClock, identity: str = "a", *, pod_uid: str = ""
+) -> Lease:
+    return Lease(
+        cluster, namespace="ns", name="kvtier", identity=identity, pod_uid=pod_uid, clock=clock
+    )
 
 
 @asynccontextmanager
@@ -95,6 +99,45 @@ async def test_two_processes_of_one_name_are_two_holders(cluster, clock):
     async with running(first), running(second):
         await clock.advance(60)
         assert [first.holds(), second.holds()] == [True, False]
+
+
+async def crashed(cluster: FakeCluster, clock: FakeClock, *, pod_uid: str) -> None:
+    """A process of pod ``a`` held the Lease, and released nothing."""
+    async with running(elector(cluster, clock, pod_uid=pod_uid)):
+        await clock.advance(1)
+    assert spec(cluster)["holderIdentity"].startswith(f"a_{pod_uid}_")
+
+
+async def test_a_container_that_starts_again_takes_the_lease_of_its_pod_at_once(cluster, clock):
+    await crashed(cluster, clock, pod_uid="uid-1")
+    again = elector(cluster, clock, pod_uid="uid-1")
+    async with running(again):
+        await clock.advance(0)
+        assert again.holds()
+    assert spec(cluster)["leaseTransitions"] == 1
+
+
+@pytest.mark.parametrize("pod_uid", ["uid-2", "uid-", "uid", ""])
+async def test_another_pod_of_the_same_name_waits_until_the_lease_is_over(cluster, clock, pod_uid):
+    # The node of the first may be cut off, and its process alive.
+    await crashed(cluster, clock, pod_uid="uid-1")
+    other = elector(cluster, clock, pod_uid=pod_uid)
+    async with running(other):
+        await clock.advance(14)
+        assert not other.holds()
+        await clock.advance(4)
+        assert other.holds()
+
+
+async def test_a_process_whose_pod_took_the_lease_from_it_ends_at_its_next_renewal(cluster, clock):
+    # No kubelet lets that happen; if one did, it would be told by the Lease itself.
+    first, second = (elector(cluster, clock, pod_uid="uid-1") for _ in range(2))
+    async with running(first):
+        await clock.advance(1)
+        async with running(second):
+            await clock.advance(5)
+            assert first.lost.is_set()
+            assert [first.holds(), second.holds()] == [False, True]
 
 
 async def test_a_lease_is_expired_only_once_it_was_seen_unchanged_for_its_duration(cluster, clock):

@@ -1,6 +1,7 @@
 """The campaign: one scenario, struck at one call, must end as if nobody had struck."""
 
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kills.outcome import Outcome, outcome
@@ -127,6 +128,12 @@ class Campaign:
             if found:
                 wrong.append(f"{self.name}, {' and '.join(map(str, blows))}: {found}")
         return count, wrong
+
+    def pairs(self, count: int, lot: random.Random) -> Iterator[tuple[Blow, Blow]]:
+        """Two stops each, by lot: the second hits the process that took over."""
+        for _ in range(count):
+            first = lot.choice(stops(lot.choice(self.calls)))
+            yield first, first.later(lot.randrange(1, len(self.calls)))
 
     async def _run(self, *strikes: Strike, downtime: bool = False) -> tuple[list[Call], Outcome]:
         world = World.load(self._saved, downtime=downtime)

@@ -164,7 +164,7 @@ async def delete(world: World) -> None:
 
 async def delete_and_create_again(world: World) -> None:
     """Under the same name at once, while the garbage collector has not come to the old one."""
-    world.collect_after(1.5)
+    world.collect_after(0.5)
     world.cluster.remove(TIER, *KEY)
     world.apply(spec(eviction="LFU"))
     await world.settle()

@@ -4,11 +4,10 @@ This is what fits into seconds; `make campaign` strikes every scenario at every 
 """
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
-from kills.driver import Blow, Campaign, errors, stops
+from kills.driver import Campaign, errors, stops
 from kills.scenarios import SCENARIOS
 
 MAIN = (
@@ -16,7 +15,7 @@ MAIN = (
     *("delete", "delete_and_create_again"),
 )
 OTHERS = tuple(name for name in SCENARIOS if name not in MAIN)
-PAIRS = 300
+PAIRS = 60
 
 
 @pytest.mark.parametrize("name", MAIN)
@@ -29,9 +28,9 @@ async def test_stopped_on_either_side_of_any_call_it_ends_as_if_it_had_not_been(
 
 
 @pytest.mark.parametrize("name", OTHERS)
-async def test_stopped_at_any_call_of_what_is_rarer_it_ends_the_same(name: str) -> None:
+async def test_stopped_at_every_third_call_of_what_is_rarer_it_ends_the_same(name: str) -> None:
     campaign = await Campaign.of(name)
-    runs = [(stops(call)[call.index % 2],) for call in campaign.calls]
+    runs = [(stops(call)[call.index % 2],) for call in campaign.calls[::3]]
     _, wrong = await campaign.strike_each(runs)
     assert not wrong, "\n".join(wrong)
     assert runs
@@ -51,13 +50,6 @@ async def test_an_error_at_any_call_changes_nothing_in_the_end(name: str) -> Non
 
 async def test_stopped_twice_while_it_creates_it_ends_the_same() -> None:
     campaign = await Campaign.of("create")
-    count, wrong = await campaign.strike_each(_pairs(campaign, random.Random(4)))
+    count, wrong = await campaign.strike_each(campaign.pairs(PAIRS, random.Random(4)))
     assert not wrong, "\n".join(wrong)
     assert count == PAIRS
-
-
-def _pairs(campaign: Campaign, lot: random.Random) -> Iterator[tuple[Blow, Blow]]:
-    """The second stop hits the process that took over: its calls count on."""
-    for _ in range(PAIRS):
-        first = lot.choice(stops(lot.choice(campaign.calls)))
-        yield first, first.later(lot.randrange(1, len(campaign.calls)))

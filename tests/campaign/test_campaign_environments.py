@@ -11,7 +11,7 @@ from livecluster.cluster import LiveCluster
 from livecluster.figures import write_row
 from livecluster.fixtures import NewTier, tiers
 from livecluster.installation import NAMESPACE, Installation
-from livecluster.tier import CHILD_KINDS, Tier
+from livecluster.tier import CHILD_KINDS, Tier, manifest
 from livecluster.waiting import eventually, never
 
 CHUNKS = 8
@@ -139,8 +139,9 @@ def test_twenty_tiers_at_once_are_all_ready_and_cost_no_more_requests_each_than_
     many = [new_tier(f"tier-{number}") for number in range(MANY)]
     begin, started = kvtier.cluster.audit.mark(), time.monotonic()
     spec = {"store": {"cpu": "20m"}}
-    for tier in many:
-        tier.apply(spec)
+    kvtier.cluster.apply(
+        [manifest(name=tier.name, namespace=tier.namespace, spec=spec) for tier in many]
+    )
     for tier in many:
         tier.wait_ready(seconds=MANY_SECONDS)
     seconds = time.monotonic() - started

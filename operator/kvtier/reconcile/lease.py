@@ -146,21 +146,27 @@ class Lease:
     async def _renew(self) -> bool:
         """Renew once; False if another has it. Raises ApiError when that cannot be told."""
         started = self._clock.monotonic()
-        try:
-            await self._write(self._mine, started=started)
-        except (Conflict, NotFound):
-            # Someone else wrote, or our own write of before landed after all, or it was deleted.
-            lease = await self._get()
-            if lease is None:
-                # While it had run out, another may have held what is gone now.
-                if not self.holds():
-                    return False
-            elif _spec(lease).get("holderIdentity") != self._identity:
-                return False
+        held = self.holds()
+        # Who is back after its Lease had run out looks first: it writes nothing over a successor.
+        if held:
             try:
-                await self._write(lease, started=started)
-            except (Conflict, AlreadyExists):
+                await self._write(self._mine, started=started)
+            except (Conflict, NotFound):
+                # Someone else wrote, or our own write of before landed after all, or it is gone.
+                pass
+            else:
+                return True
+        lease = await self._get()
+        if lease is None:
+            # While it had run out, another may have held what is gone now.
+            if not held:
                 return False
+        elif _spec(lease).get("holderIdentity") != self._identity:
+            return False
+        try:
+            await self._write(lease, started=started)
+        except (Conflict, AlreadyExists):
+            return False
         return True
 
     async def _release(self) -> None:

@@ -216,11 +216,16 @@ async def test_who_comes_back_after_another_has_held_it_is_told_so_and_writes_no
 
         cluster.get = cluster.replace = away
         await clock.advance(20)
-        cluster.get, cluster.replace = get, replace
+
+        async def never(obj):
+            raise AssertionError(f"wrote {obj}")
+
+        cluster.get, cluster.replace = get, never
         taken = {**cluster.peek(LEASE, "ns", "kvtier")}
         cluster.edit(LEASE, "ns", "kvtier", {"spec": {"holderIdentity": second._identity}})
         await clock.advance(2)
         assert (first.holds(), first.lost.is_set(), task.done()) == (False, True, True)
+        cluster.replace = replace
     assert taken["spec"]["holderIdentity"].startswith("a_")
     assert spec(cluster)["holderIdentity"] == second._identity
 

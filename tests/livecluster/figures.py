@@ -57,12 +57,19 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def circumstances(cluster: LiveCluster) -> str:
     """When, and on what machine and versions, in one line."""
     server = json.loads(cluster.kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
+    return (
+        f"{machine()}, Kubernetes {server}, Valkey 9.1, etcd without fsync; control "
+        "plane, three nodes, controller and clients share the machine."
+    )
+
+
+def machine() -> str:
+    """When, and on what machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     today = datetime.now(UTC).date()
     return (
         f"{today}, {os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB, Linux "
-        f"{platform.release()}, Kubernetes {server}, Valkey 9.1, etcd without fsync; control "
-        "plane, three nodes, controller and clients share the machine."
+        f"{platform.release()}"
     )
 
 

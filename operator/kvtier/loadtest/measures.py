@@ -32,7 +32,7 @@ class Outage:
     end: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RankMeasures:
     """One rank, in bytes and seconds, as one engine saw it.
 

@@ -126,19 +126,18 @@ class Rank:
         waited = max((each.waited for each in done), default=0.0)
         stalled = wait_counts and waited > STALL_SECONDS
         with self._lock:
-            before = self._measures
-            self._measures = replace(
-                before,
-                errors=before.errors + failed,
-                stalls=before.stalls + stalled,
-                stall_seconds=before.stall_seconds + (waited if stalled else 0),
-                longest_stall=max(before.longest_stall, waited if stalled else 0),
-            )
+            measures = self._measures
+            measures.errors += failed
+            if stalled:
+                measures.stalls += 1
+                measures.stall_seconds += waited
+                measures.longest_stall = max(measures.longest_stall, waited)
         return {key for each in done for key in each.keys}
 
     def measures(self) -> RankMeasures:
         """Everything so far."""
-        return self._measures
+        with self._lock:
+            return replace(self._measures)
 
     def take_reading(self) -> tuple[Span, ...]:
         """The spans of the monotonic clock, since the last call, in which reads were in flight."""
@@ -203,14 +202,10 @@ class Rank:
             return False
         verdict = checker.verdict()
         with self._lock:
-            found = self._measures
-            self._measures = replace(
-                found,
-                bytes_read=found.bytes_read + count,
-                corrupt=found.corrupt + (verdict is Verdict.CORRUPT),
-                foreign=found.foreign + (verdict is Verdict.FOREIGN),
-                stale=found.stale + (verdict is Verdict.STALE),
-            )
+            self._measures.bytes_read += count
+            self._measures.corrupt += verdict is Verdict.CORRUPT
+            self._measures.foreign += verdict is Verdict.FOREIGN
+            self._measures.stale += verdict is Verdict.STALE
         return verdict is Verdict.RIGHT
 
     def _set(self, link: RespConnection, key: bytes) -> bool:
@@ -221,8 +216,7 @@ class Rank:
         head = header(owner, writer=self._writer, size=size)
         link.set(key, [head, *payload(owner, size - len(head))], size=size)
         with self._lock:
-            written = self._measures.bytes_written + size
-            self._measures = replace(self._measures, bytes_written=written)
+            self._measures.bytes_written += size
         return True
 
     def _identity(self, key: bytes) -> Identity:
@@ -249,8 +243,7 @@ class Rank:
 
     def _succeed(self) -> None:
         with self._lock:
-            if not self._measures.answered:
-                self._measures = replace(self._measures, answered=True)
+            self._measures.answered = True
             if self._outages and self._outages[-1].end is None:
                 self._outages[-1] = replace(self._outages[-1], end=time.time())
 

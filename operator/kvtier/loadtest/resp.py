@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from kvtier.loadtest.measures import Kind
 from kvtier.redact import redact
 
-BUFFER_BYTES = 131_072
+BUFFER_BYTES = 524_288
 _SEND_AT_ONCE = 512
 _DENIED = ("NOPERM", "WRONGPASS", "NOAUTH")
 _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -52,7 +52,7 @@ class RespConnection:
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._begin = self._end = 0
-        self._deadline = 0.0
+        self._deadline = self._timeout = 0.0
         self.silence = 0.0
 
     def open(self, address: tuple[str, int], *, username: str, password: str) -> None:
@@ -124,14 +124,11 @@ class RespConnection:
             self._line()
 
     def _send(self, data: bytes | memoryview) -> None:
-        link = self._live()
-        link.settimeout(self._left())
-        link.sendall(data)
+        self._armed().sendall(data)
 
     def _receive(self) -> None:
         """Fill the buffer, which must be used up, with what there is."""
-        link = self._live()
-        link.settimeout(self._left())
+        link = self._armed()
         begun = time.monotonic()
         count = link.recv_into(self._buffer)
         self.silence = max(self.silence, time.monotonic() - begun)
@@ -157,10 +154,17 @@ class RespConnection:
             raise Reply(kind, redact(said, *self._secrets))
         return text
 
-    def _live(self) -> socket.socket:
-        if self._socket is None:
+    def _armed(self) -> socket.socket:
+        """The socket, which waits at most until the deadline and a tenth of ``seconds`` more."""
+        link = self._socket
+        if link is None:
             raise ConnectionResetError("the connection is closed")
-        return self._socket
+        left = self._left()
+        # A system call each time would be half of what reading takes.
+        if not left <= self._timeout <= left + self.seconds / 10:
+            link.settimeout(left)
+            self._timeout = left
+        return link
 
     def _left(self) -> float:
         left = self._deadline - time.monotonic()

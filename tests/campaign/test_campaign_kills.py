@@ -13,6 +13,7 @@ from livecluster.installation import NAMESPACE, Installation
 
 SEED = 4
 KILLS = 20
+SIDES = ("before", "after")
 LEAST_STRUCK = 15
 """How long pods take decides how often the controller looks: the last calls may not come."""
 
@@ -22,7 +23,7 @@ def _drawn() -> list[tuple[str, float, str]]:
     lot = random.Random(SEED)
     names = sorted(ACTIONS)
     return [
-        (names[number % len(names)], round(lot.random(), 2), lot.choice(("before", "after")))
+        (names[number % len(names)], round(lot.uniform(0, 0.8), 2), lot.choice(SIDES))
         for number in range(KILLS)
     ]
 

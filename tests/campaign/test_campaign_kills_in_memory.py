@@ -10,6 +10,8 @@ from livecluster.figures import write_row
 
 PAIRS = 300
 
+pytestmark = pytest.mark.timeout(3600)
+
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_whatever_hits_whichever_call_the_end_is_the_same(name: str) -> None:

@@ -17,6 +17,8 @@ MAIN = (
 OTHERS = tuple(name for name in SCENARIOS if name not in MAIN)
 PAIRS = 60
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.mark.parametrize("name", MAIN)
 async def test_stopped_on_either_side_of_any_call_it_ends_as_if_it_had_not_been(name: str) -> None:

@@ -82,8 +82,10 @@ def tiers(running: LiveCluster, *, label: str) -> Iterator[NewTier]:
             },
         }
     )
-    yield lambda name: Tier(cluster=running, namespace=namespace, name=name)
-    described = running.kubectl("describe", KINDS, "-n", namespace)
-    running.leaks.keep_namespace(namespace, described=described)
-    running.kubectl("delete", "kvt", "--all", "-n", namespace, "--wait=false")
-    running.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+    try:
+        yield lambda name: Tier(cluster=running, namespace=namespace, name=name)
+    finally:
+        described = running.kubectl("describe", KINDS, "-n", namespace)
+        running.leaks.keep_namespace(namespace, described=described)
+        running.kubectl("delete", "kvt", "--all", "-n", namespace, "--wait=false")
+        running.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")

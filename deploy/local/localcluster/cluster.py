@@ -76,6 +76,8 @@ def up(instance: Instance) -> None:
     _check_offset(instance)
     with locked(instance):
         if healthy(instance):
+            # An `up` that was interrupted may have started what its file does not know of.
+            _write_facts(instance)
             print(f"cluster {instance.name} is up: {instance.server}")
             return
         checks.check_machine(instance)

@@ -10,8 +10,10 @@ from kvtier.cluster.protocol import (
     SERVICE,
     STATEFULSET,
     TIER,
+    Conflict,
     Forbidden,
     TooManyRequests,
+    Unavailable,
 )
 from kvtier.reconcile.clock import FakeClock
 from kvtier.reconcile.execute import NotLeading
@@ -240,3 +242,30 @@ async def test_without_the_right_to_list_events_a_tier_is_reconciled_all_the_sam
     operator.queue.add(KEY)
     await operator.settle(kubelets=False)
     assert "no pod yet" in operator.condition("StoreReady")["message"]
+
+
+async def test_a_status_that_was_written_although_its_answer_was_lost_is_put_right(
+    ready: Operator,
+) -> None:
+    ready.cluster.remove(POD, NAMESPACE, "demo-r0-0")
+    lost = Unavailable(status=0, reason="Timeout", message="no answer")
+    ready.cluster.fail(lost, verb="apply_status", when="after")
+    ready.queue.add(KEY, dirty=frozenset({"StatefulSet"}))
+    with pytest.raises(Unavailable):
+        await ready.settle()
+    assert ready.condition("StoreReady")["reason"] == "RanksNotReady"
+    ready.cluster.run_statefulsets()
+    ready._start_servers()
+    # As before the loss: what was read then says nothing of what is there now.
+    ready.queue.add(KEY, dirty=frozenset({"StatefulSet"}))
+    await ready.settle()
+    assert ready.condition("StoreReady")["reason"] == "AllRanksReady"
+
+
+async def test_a_status_that_met_a_conflict_is_written_again(ready: Operator) -> None:
+    ready.cluster.remove(POD, NAMESPACE, "demo-r0-0")
+    conflict = Conflict(status=409, reason="Conflict", message="too many wrote at once")
+    ready.cluster.fail(conflict, verb="apply_status")
+    ready.queue.add(KEY, dirty=frozenset({"StatefulSet"}))
+    await ready.settle(kubelets=False)
+    assert ready.condition("StoreReady")["reason"] == "RanksNotReady"

@@ -11,7 +11,7 @@ from livecluster.installation import Installation
 
 @pytest.fixture(scope="session")
 def live() -> Iterator[LiveCluster]:
-    yield from bring_up(name="bench", offset=6)
+    yield from bring_up(name="bench", offset=6, watched=False)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,16 @@ from livecluster.tier import Tier
 NewTier = Callable[[str], Tier]
 
 
-def bring_up(*, name: str, offset: int) -> Iterator[LiveCluster]:
-    """The body of a session's cluster fixture. Never skipped: it starts or every test fails."""
+def bring_up(*, name: str, offset: int, watched: bool = True) -> Iterator[LiveCluster]:
+    """The body of a session's cluster fixture. Never skipped: it starts or every test fails.
+
+    ``watched``: whether what vanishes is looked through for tokens, which costs some time of a core.
+    """
     why = ""
     try:
-        with cluster(name=name, offset=offset) as running, running.leaks.watching():
-            yield running
+        with cluster(name=name, offset=offset) as running:
+            with running.leaks.watching() if watched else nullcontext():
+                yield running
     except CannotStart as reason:
         why = str(reason)
     if why:

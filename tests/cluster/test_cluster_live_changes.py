@@ -73,16 +73,16 @@ def test_room_for_more_engines_is_made_live_on_every_rank(new_tier: NewTier) -> 
     before, token = tier.containers(), tier.engine().token
     # Twice 8 connections of each engine, and 32 for others.
     assert settings(tier, "maxclients") == [{"maxclients": str(2 * 8 * 2 + 32)}] * 2
-    tier.patch({"pool": {"maxEngines": 20}})
+    tier.patch({"pool": {"maxEngines": 25}})
     tier.wait_ready()
-    # The buffers of 160 connections of two chunks of 64 KiB are more than a quarter of the memory.
-    maxmemory = (64 << 20) - 2 * 160 * (64 << 10)
-    expected = {"maxclients": str(2 * 8 * 20 + 32), "maxmemory": str(maxmemory)}
+    # The buffers of 200 connections of two chunks of 64 KiB are more than what is kept otherwise.
+    maxmemory = (64 << 20) - 2 * 200 * (64 << 10)
+    expected = {"maxclients": str(2 * 8 * 25 + 32), "maxmemory": str(maxmemory)}
     assert settings(tier, "maxclients", "maxmemory") == [expected] * 2
     assert {name: configured(tier, name) for name in expected} == expected
     assert tier.containers() == before
     engine = tier.engine()
-    assert engine.connection["maxEngines"] == 20
+    assert engine.connection["maxEngines"] == 25
     assert engine.token == token
     assert engine.hits(chunks=CHUNKS) == {0: CHUNKS, 1: CHUNKS}
 

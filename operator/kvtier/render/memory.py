@@ -13,6 +13,7 @@ MIN_CHUNKS = 16
 MAX_CHUNK_BYTES = 512 << 20
 """Valkey's ``proto-max-bulk-len``: no larger value can be stored."""
 _MIB = 1 << 20
+_PROCESS_BYTES = 24 * _MIB
 _HEADER_BYTES = 64
 """Key, object and string header of one value, at most."""
 
@@ -44,8 +45,12 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
     """The memory of one rank of this tier.
 
     reserve = max(10 % of the limit, 2 x connections x chunk bytes, min(512 MiB, 25 % of the
-    limit)): every connection may hold a chunk that comes in and one that goes out, beside what the
-    allocator and the process need. Valkey never forks here, so nothing is kept for copies.
+    limit), 24 MiB): every connection may hold a chunk that comes in and one that goes out, beside
+    what the allocator and the process need. Valkey never forks here, so nothing is kept for copies.
+
+    The process takes 4 MiB, and what the allocator has not given back yet up to 14 more, whatever
+    the limit (measured, Valkey 9.1.2, values of 1 MiB over a full cache of smaller ones). With 16
+    MiB for both a rank of 64 MiB was killed.
 
     Valkey counts clients' buffers towards maxmemory as well, and evicts chunks for them: what is
     left when all connections are busy decides. Where that was nothing, stores failed (tried: 2 MiB
@@ -64,7 +69,7 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
     limit = spec.store.memory_bytes
     connections = WORKERS * spec.pool.max_engines
     buffers = 2 * connections * chunk
-    reserve = max(_ceil_div(limit, 10), buffers, min(512 * _MIB, limit // 4))
+    reserve = max(_ceil_div(limit, 10), buffers, min(512 * _MIB, limit // 4), _PROCESS_BYTES)
     maxmemory = max(limit - reserve, 0)
     stored = allocated_bytes(chunk)
     chunks = max(maxmemory // stored - connections, 0)
@@ -102,13 +107,14 @@ def allocated_bytes(size: int) -> int:
 def _least_limit(data: int, *, buffers: int) -> int:
     """The least limit that leaves ``data`` bytes of maxmemory, rounded up to a MiB.
 
-    What each of the three reserves leaves grows with the limit, so each gives a least limit of its
+    What each of the four reserves leaves grows with the limit, so each gives a least limit of its
     own and the largest of them satisfies all.
     """
     least = max(
         _ceil_div(10 * data, 9),
         data + buffers,
         min(_ceil_div(4 * data, 3), data + 512 * _MIB),
+        data + _PROCESS_BYTES,
     )
     return _ceil_div(least, _MIB) * _MIB
 

@@ -42,9 +42,11 @@ def spec_of(*, limit: str, bytes_per_token: int, engines: int = 8) -> KVCacheTie
         # 25 % of the limit up to 2 GiB, then 512 MiB.
         ("256Mi", 256, 8, 64 * MIB),
         ("4Gi", 256, 8, 512 * MIB),
+        # The process itself and its allocator.
+        ("64Mi", 16, 8, 24 * MIB),
     ],
 )
-def test_the_reserve_is_the_largest_of_three(
+def test_the_reserve_is_the_largest_of_four(
     limit: str, bytes_per_token: int, engines: int, reserve: int
 ) -> None:
     found = memory(spec_of(limit=limit, bytes_per_token=bytes_per_token, engines=engines))

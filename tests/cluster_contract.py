@@ -14,6 +14,7 @@ from kvtier.cluster.protocol import (
     CONFIGMAP,
     EVENT,
     LEASE,
+    POD,
     SECRET,
     SERVICE,
     STATEFULSET,
@@ -60,6 +61,16 @@ def statefulset(namespace: str, *, env: Mapping[str, str], **spec: Any) -> Objec
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
             **spec,
         },
+    }
+
+
+def pod_on_a_node(namespace: str) -> Object:
+    """A pod whose kubelet is not there to end it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "r0-0", "namespace": namespace},
+        "spec": {"nodeName": "gone", "containers": [{"name": "valkey", "image": "valkey"}]},
     }
 
 
@@ -321,6 +332,22 @@ class ClusterContract:
         await cluster.force_delete(CONFIGMAP, namespace, "a", uid=uid(made))
         await cluster.delete(CONFIGMAP, namespace, "a", uid=uid(made))
         assert await cluster.get(CONFIGMAP, namespace, "a") is None
+
+    async def test_a_pod_waits_for_its_kubelet_unless_it_is_deleted_by_force(
+        self, cluster, namespace
+    ):
+        made = await cluster.post(pod_on_a_node(namespace))
+        await cluster.delete(POD, namespace, "r0-0", uid=uid(made))
+        leaving = await cluster.get(POD, namespace, "r0-0")
+        assert leaving is not None
+        assert "deletionTimestamp" in leaving["metadata"]
+        with pytest.raises(Conflict):
+            await cluster.force_delete(
+                POD, namespace, "r0-0", uid="00000000-0000-0000-0000-000000000000"
+            )
+        assert await cluster.get(POD, namespace, "r0-0") is not None
+        await cluster.force_delete(POD, namespace, "r0-0", uid=uid(made))
+        assert await cluster.get(POD, namespace, "r0-0") is None
 
     async def test_replace_holds_to_the_version_that_was_read(self, cluster, namespace):
         made = await cluster.post(lease(namespace))

@@ -28,7 +28,7 @@ class Engine:
         self.token: str = connection["password"]
         self._model = model
         self._chunk_bytes = chunk_bytes
-        self._resolve = resolve
+        self.resolve = resolve
 
     @property
     def ranks(self) -> list[int]:
@@ -53,7 +53,7 @@ class Engine:
     ) -> Iterator[valkey.Valkey]:
         entry = self.connection["ranks"][rank]
         client = valkey.Valkey(
-            host=self._resolve(entry["host"]),
+            host=self.resolve(entry["host"]),
             port=entry["port"],
             username=username,
             password=password,
@@ -69,7 +69,7 @@ class Engine:
         """Whether a connection to every rank's Service opens now; not whether anything works."""
         for entry in self.connection["ranks"]:
             try:
-                address = (self._resolve(entry["host"]), entry["port"])
+                address = (self.resolve(entry["host"]), entry["port"])
                 socket.create_connection(address, timeout=SECONDS).close()
             except OSError:
                 return False

@@ -40,7 +40,7 @@ def engine_secret(tier: KVCacheTier, record: Record, *, ca: str | None = None) -
 
 
 def engine_files(tier: KVCacheTier, record: Record, *, ca: str | None = None) -> dict[str, str]:
-    """Text of every key of the Secret. ``ca`` (PEM) is there with TLS; offline nobody knows it."""
+    """Text of every key of the Secret. ``ca`` is what engines verify ranks by (PEM), with TLS."""
     pool = tier.spec.pool
     settings = transport(tier.spec)
     shard = pool.striping is Striping.SHARD

@@ -124,6 +124,24 @@ def test_shard_gets_one_stock_lmcache_server_a_rank(make_tier: Any, make_record:
     assert transfer["kv_connector_extra_config"]["lmcache.mp.mq_timeout"] == 30.0
 
 
+def test_with_tls_engines_verify_the_ranks_by_the_ca_that_they_get(
+    make_tier: Any, make_record: Any
+) -> None:
+    plain, tls = make_tier(), make_tier({"store.tls": {"secretName": "ranks-tls"}})
+    files = engine_files(tls, make_record(tls), ca="the CA")
+    assert files["ca.crt"] == "the CA"
+    assert "SSL_CERT_FILE=/kvtier/ca.crt\n" in files["env"]
+    for rank in range(8):
+        assert json.loads(files[f"l2-adapter-r{rank}.json"])["tls_enable"] is True
+    assert json.loads(files["connection.json"])["tls"] is True
+    without = files_of(plain, make_record)
+    assert "ca.crt" not in without
+    assert "SSL_CERT_FILE" not in without["env"]
+    assert "tls_enable" not in without["l2-adapter-r0.json"]
+    assert json.loads(without["connection.json"])["tls"] is False
+    assert files["NOTICE"] == without["NOTICE"]
+
+
 def test_a_load_that_must_not_be_recomputed_fails(make_tier: Any, make_record: Any) -> None:
     files = files_of(make_tier({"pool.engine": {"loadFailurePolicy": "Fail"}}), make_record)
     assert json.loads(files["kv-transfer-config.json"])["kv_load_failure_policy"] == "fail"
@@ -230,5 +248,6 @@ def test_the_documented_generation_is_the_one_of_the_llama_tier(make_tier: Any) 
 
 def test_every_key_of_the_secret_is_documented(make_tier: Any, make_record: Any) -> None:
     text = (Path(__file__).parents[3] / "docs" / "engines.md").read_text("utf-8")
-    for key in files_of(make_tier(), make_record):
+    tier = make_tier({"store.tls": {"secretName": "ranks-tls"}})
+    for key in engine_files(tier, make_record(tier), ca="the CA"):
         assert f"| `{re.sub('r[0-9]+', 'r<k>', key)}` |" in text

@@ -21,13 +21,15 @@ NewTier = Callable[[str], Tier]
 def bring_up(*, name: str, offset: int, watched: bool = True) -> Iterator[LiveCluster]:
     """The body of a session's cluster fixture. Never skipped: it starts or every test fails.
 
-    ``watched``: whether what vanishes is looked through for tokens, which costs some time of a core.
+    ``watched``: whether what vanishes is looked through for tokens, which takes some of a core.
     """
     why = ""
     try:
-        with cluster(name=name, offset=offset) as running:
-            with running.leaks.watching() if watched else nullcontext():
-                yield running
+        with (
+            cluster(name=name, offset=offset) as running,
+            running.leaks.watching() if watched else nullcontext(),
+        ):
+            yield running
     except CannotStart as reason:
         why = str(reason)
     if why:

@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import urlencode
 
@@ -59,7 +60,7 @@ class AioCluster:
         page_size: int = PAGE_SIZE,
         on_request: OnRequest | None = None,
     ) -> None:
-        configuration.connection_pool_maxsize = in_flight
+        configuration.connection_pool_maxsize = in_flight + 1
         self._api = ApiClient(configuration)
         self._host = configuration.host.rstrip("/")
         self._manager = {"fieldManager": field_manager}
@@ -225,7 +226,8 @@ class AioCluster:
     ) -> Object:
         method, content_type = _METHODS[verb]
         url = self._host + path + (f"?{urlencode(query)}" if query else "")
-        async with self._slots:
+        # The Lease waits for nobody: late, it stops everything.
+        async with nullcontext() if kind == LEASE else self._slots:
             started, status = time.monotonic(), 0
             seconds = self._seconds
             if method != "GET" and kind != LEASE:

@@ -133,6 +133,21 @@ async def test_without_a_lease_nothing_is_written_but_all_is_read_and_the_lease_
     assert seen == ["GET", "GET", "POST"]
 
 
+async def test_the_lease_does_not_wait_for_requests_that_hang():
+    async def handler(request):
+        if "/leases/" not in request.path:
+            await asyncio.sleep(30)
+        return web.json_response({"metadata": {"name": "a"}})
+
+    async with served(handler, in_flight=2, timeout=20) as cluster:
+        hanging = [asyncio.create_task(cluster.get(CONFIGMAP, "ns", "a")) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        assert await asyncio.wait_for(cluster.get(LEASE, "ns", "a"), 10)
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+
+
 async def test_a_server_that_stalls_in_the_middle_of_an_answer_is_unavailable():
     async def handler(request):
         answer = web.StreamResponse(headers={"Content-Type": "application/json"})

@@ -22,6 +22,7 @@ _PREFIXES = {
     "kvcachetiers": "/apis/kvtier.dev/v1alpha1",
     "statefulsets": "/apis/apps/v1",
     "deployments": "/apis/apps/v1",
+    "leases": "/apis/coordination.k8s.io/v1",
     "controllerrevisions": "/apis/apps/v1",
     "endpointslices": "/apis/discovery.k8s.io/v1",
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
@@ -59,6 +60,16 @@ class Api:
         reply = self._pool.request("GET", url, fields={"labelSelector": selector})
         items: list[Object] = self._body(reply)["items"]
         return items
+
+    def patch(self, plural: str, namespace: str, name: str, patch: Object) -> None:
+        """Merge-patch one object; ``name`` may go on with a slash and a subresource."""
+        reply = self._pool.request(
+            "PATCH",
+            self._url(plural, namespace, name),
+            body=json.dumps(patch),
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+        self._body(reply)
 
     @contextmanager
     def watch(

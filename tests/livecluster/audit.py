@@ -10,9 +10,11 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request that was answered. ``resource`` has its subresource behind a slash."""
+    """One request that was answered. ``resource`` has its subresource behind a slash; ``pod`` is
+    the one whose token was shown, if it was a pod's."""
 
     user: str
+    pod: str
     verb: str
     resource: str
     namespace: str
@@ -71,9 +73,11 @@ def _request(event: dict[str, object]) -> Request:
     assert isinstance(status, dict)
     assert isinstance(user, dict)
     assert isinstance(annotations, dict)
+    extra = user.get("extra") or {}
     sub = target.get("subresource")
     return Request(
         user=user["username"],
+        pod="".join(extra.get("authentication.kubernetes.io/pod-name", [])),
         verb=str(event["verb"]),
         resource=target.get("resource", "") + (f"/{sub}" if sub else ""),
         namespace=target.get("namespace", ""),

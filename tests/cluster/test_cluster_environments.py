@@ -14,9 +14,9 @@ from livecluster.tier import Tier
 from livecluster.waiting import eventually
 
 CHUNKS = 8
-TOLD_SECONDS = 30.0
+TOLD_SECONDS = 60.0
 """A rank without a pod is looked into after 5 s."""
-AGAIN_SECONDS = 60.0
+AGAIN_SECONDS = 90.0
 """The StatefulSet controller's pause is about as long by then as the refusals have lasted."""
 LONGEST_NAME = "a-tier-whose-name-has-forty-characters-x"
 GPU = "nvidia.com/gpu"
@@ -67,6 +67,7 @@ def container_limits(**most: str) -> dict[str, Any]:
     return {"limits": [limits]}
 
 
+@pytest.mark.timeout(TOLD_SECONDS + AGAIN_SECONDS + 60, func_only=True)
 def test_what_a_quota_or_a_limit_range_refuses_is_told_and_goes_on_by_itself_once_it_fits(
     new_tier: NewTier, live: LiveCluster
 ) -> None:

@@ -117,6 +117,16 @@ class Faults:
         assert len(found) == 1, f"{len(found)} servers in container {container}"
         return found[0]
 
+    def memory_peak(self, container: str) -> int:
+        """The most memory in bytes that the container has been charged for, caches included."""
+        lines = _text(Path(f"/proc/{self.server_pid(container)}/cgroup")).splitlines()
+        paths = {name: path for _, name, path in (line.split(":", 2) for line in lines)}
+        if "memory" in paths:
+            file = Path(f"/sys/fs/cgroup/memory{paths['memory']}/memory.max_usage_in_bytes")
+        else:
+            file = Path(f"/sys/fs/cgroup{paths['']}/memory.peak")
+        return int(file.read_text())
+
     def _link(self, node: str, state: str) -> None:
         control_plane = self._facts()["controlPlane"]["machine"]["pid"]
         subprocess.run(

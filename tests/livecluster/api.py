@@ -71,6 +71,13 @@ class Api:
         )
         self._body(reply)
 
+    def log(self, namespace: str, pod: str) -> str:
+        """What the pod's only container has said so far."""
+        reply = self._pool.request("GET", self._url("pods", namespace, f"{pod}/log"))
+        text = reply.data.decode()
+        assert reply.status == 200, f"{reply.status}: {text}"
+        return text
+
     @contextmanager
     def watch(
         self, plural: str, namespace: str, *, seen: Callable[[Object], None]

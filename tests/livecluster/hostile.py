@@ -26,7 +26,12 @@ class Hostile:
         token = self.engine.token
         try:
             link = socket.create_connection(self.engine.address(self.rank), timeout=SECONDS)
-            link.settimeout(SECONDS)
+        except OSError:
+            self.refused += 1
+            return None
+        self.links.append(link)
+        link.settimeout(SECONDS)
+        try:
             link.sendall(command("AUTH", token, token))
             accepted = link.recv(64).startswith(b"+OK")
         except OSError:
@@ -34,7 +39,6 @@ class Hostile:
         if not accepted:
             self.refused += 1
             return None
-        self.links.append(link)
         return link
 
     def everywhere(self, attack: Callable[[socket.socket], None], *, links: int) -> None:
@@ -74,6 +78,7 @@ class Hostile:
                 link.recv(64)
             except OSError:
                 self.links.remove(link)
+                link.close()
 
 
 @contextmanager

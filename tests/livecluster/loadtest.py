@@ -73,7 +73,7 @@ class Loadtest:
         return statuses[0] if statuses else None
 
     def _log(self) -> str:
-        return self.tier.kubectl("logs", self.name)
+        return self.tier.cluster.api.log(self.tier.namespace, self.name)
 
 
 def start(

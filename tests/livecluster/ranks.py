@@ -68,18 +68,13 @@ class Engine:
     def address(self, rank: int) -> tuple[str, int]:
         """Where the rank's Service answers."""
         entry = self.connection["ranks"][rank]
-        return self._resolve(entry["host"]), entry["port"]
+        return self.resolve(entry["host"]), entry["port"]
 
     def reaches_every_rank(self) -> bool:
         """Whether a connection to every rank's Service opens now; not whether anything works."""
         for entry in self.connection["ranks"]:
             try:
-<<<<<<< HEAD
-                address = (self.resolve(entry["host"]), entry["port"])
-                socket.create_connection(address, timeout=SECONDS).close()
-=======
                 socket.create_connection(self.address(entry["rank"]), timeout=SECONDS).close()
->>>>>>> 244a9c8 (wip)
             except OSError:
                 return False
         return True

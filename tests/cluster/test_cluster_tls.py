@@ -89,7 +89,7 @@ def both(module_tiers: NewTier, ca: Ca) -> Mapping[str, TlsTier]:
     }
     for version, each in found.items():
         each.put(ca.issue(each.wildcard()), ca.pem)
-        each.apply(version=version)
+        each.apply(version=version, cpu="300m")
     for each in found.values():
         each.tier.wait_ready()
     return found
@@ -101,10 +101,12 @@ def test_engines_of_both_series_read_what_they_stored(both: Mapping[str, TlsTier
         assert files["ca.crt"] == ca.pem
         each.tier.engine()
     runs = [
-        loadtest.start(each.tier, *LOAD, seconds=4, name=f"{each.tier.name}-load", wait=False)
+        loadtest.start(each.tier, *LOAD, seconds=90, name=f"{each.tier.name}-load")
         for each in both.values()
     ]
     for run in runs:
+        run.wait_hits()
+        run.stop()
         report = run.report()
         assert run.exit_code() == 0, report
         assert report["wrong"] == {"corrupt": 0, "foreign": 0, "stale": 0}

@@ -11,7 +11,7 @@ from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.tier import assess
 from kvtier.cluster.protocol import POD, TIER, ApiError, Cluster, Conflict, NotFound, Object
-from kvtier.generation.identity import generation_id, identity
+from kvtier.generation.identity import generation_id
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.plan.drift import contains
@@ -26,11 +26,11 @@ from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.queue import Result
 from kvtier.reconcile.record import RecordLost, is_stored, resolve, secret_names
+from kvtier.reconcile.telling import done, problems, refused_change
 from kvtier.render.render import RenderSettings
 from kvtier.store.protocol import Connect
 
 CHILD_KINDS = frozenset(kind.kind for kind in LISTED_CHILDREN)
-MAX_LISTED = 3
 EARLIEST_RESYNC = 0.9
 """Share of the resync's interval after which the next one may come."""
 MOST_REREADS = 3
@@ -111,7 +111,7 @@ class Reconciler:
             return await self._refuse(
                 memory,
                 reasons.GENERATION_CHANGE_NOT_SUPPORTED,
-                _refused_change(tier, record),
+                refused_change(tier, record),
                 ranks=states,
             )
         return await self._bring_about(key, memory, tier, record)
@@ -170,10 +170,10 @@ class Reconciler:
         memory.restart_reason = None if plan.restarts else plan.restart_reason
         repaired = tier.status.get("observedGeneration") == tier.metadata.generation
         changed = await self._write_status(memory, observed, plan, report)
-        await self._tell(tier, [*plan.events, *_done(report, repaired=repaired)])
+        await self._tell(tier, [*plan.events, *done(report, repaired=repaired)])
         await self._tell_forced(memory, report)
         if changed:
-            await self._tell(tier, _problems(plan, report))
+            await self._tell(tier, problems(plan, report))
         self._count_ranks(key, plan.ranks)
         self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
         self._note_waiting(memory, plan.ranks)
@@ -344,61 +344,3 @@ class Reconciler:
 
     def _now(self) -> str:
         return self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _refused_change(tier: KVCacheTier, record: Record) -> str:
-    wanted = identity(tier.spec, version=record.identity_version)
-    served = record.live.identity
-    names = [name for name in sorted({*wanted, *served}) if wanted.get(name) != served.get(name)]
-    changes = [f"{name} {wanted.get(name)!r} (served: {served.get(name)!r})" for name in names]
-    return (
-        f"{_listed(changes)}: changing what identifies the KV is not supported yet, the ranks go "
-        f"on serving generation {record.live.id}. Undo the change, or create a second tier, move "
-        "the engines to it, and delete this one"
-    )
-
-
-def _done(report: Report, *, repaired: bool) -> list[EventSpec]:
-    """What was written, in one event each. Without a changed spec, it was a repair."""
-    events: list[EventSpec] = []
-    if report.created:
-        what = _listed([f"{kind} {name}" for kind, name in report.created])
-        reason, verb = (
-            (reasons.REPAIRED, "Created again") if repaired else (reasons.CREATED, "Created")
-        )
-        events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
-    if report.applied:
-        what = _listed(report.applied)
-        reason, verb = (
-            (reasons.REPAIRED, "Brought back") if repaired else (reasons.APPLIED, "Applied")
-        )
-        events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
-    if report.reloaded:
-        ranks = ", ".join(map(str, sorted(report.reloaded)))
-        text = f"Rank {ranks} serves the renewed certificate, without a restart."
-        events.append(EventSpec(EventType.NORMAL, reasons.CERTIFICATE_RELOADED, text))
-    return events
-
-
-def _listed(items: list[str]) -> str:
-    """The first few, and how many more."""
-    shown = ", ".join(items[:MAX_LISTED])
-    more = len(items) - MAX_LISTED
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _problems(plan: Plan, report: Report) -> list[EventSpec]:
-    """Told once, when the status says something new, not at every retry."""
-    taken = [
-        EventSpec(
-            EventType.WARNING,
-            reasons.NAME_CONFLICT,
-            f"{kind} {name} exists and is not this tier's: it is left alone.",
-        )
-        for kind, name in sorted({*plan.conflicts, *report.taken})
-    ]
-    refused_writes = [
-        EventSpec(EventType.WARNING, reasons.APPLY_FAILED, failure) for failure in report.failures
-    ]
-    unusable = [EventSpec(EventType.WARNING, *plan.waits_for)] if plan.waits_for else []
-    return unusable + taken + refused_writes

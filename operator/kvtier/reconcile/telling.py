@@ -1,0 +1,68 @@
+"""What people are told of a reconcile: its events, and why a change is refused."""
+
+from kvtier.api import reasons
+from kvtier.api.types import KVCacheTier
+from kvtier.generation.identity import identity
+from kvtier.generation.record import Record
+from kvtier.plan.observed import EventSpec, EventType, Plan
+from kvtier.reconcile.execute import Report
+
+MAX_LISTED = 3
+
+
+def refused_change(tier: KVCacheTier, record: Record) -> str:
+    wanted = identity(tier.spec, version=record.identity_version)
+    served = record.live.identity
+    names = [name for name in sorted({*wanted, *served}) if wanted.get(name) != served.get(name)]
+    changes = [f"{name} {wanted.get(name)!r} (served: {served.get(name)!r})" for name in names]
+    return (
+        f"{_listed(changes)}: changing what identifies the KV is not supported yet, the ranks go "
+        f"on serving generation {record.live.id}. Undo the change, or create a second tier, move "
+        "the engines to it, and delete this one"
+    )
+
+
+def done(report: Report, *, repaired: bool) -> list[EventSpec]:
+    """What was written, in one event each. Without a changed spec, it was a repair."""
+    events: list[EventSpec] = []
+    if report.created:
+        what = _listed([f"{kind} {name}" for kind, name in report.created])
+        reason, verb = (
+            (reasons.REPAIRED, "Created again") if repaired else (reasons.CREATED, "Created")
+        )
+        events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
+    if report.applied:
+        what = _listed(report.applied)
+        reason, verb = (
+            (reasons.REPAIRED, "Brought back") if repaired else (reasons.APPLIED, "Applied")
+        )
+        events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
+    if report.reloaded:
+        ranks = ", ".join(map(str, sorted(report.reloaded)))
+        text = f"Rank {ranks} serves the renewed certificate, without a restart."
+        events.append(EventSpec(EventType.NORMAL, reasons.CERTIFICATE_RELOADED, text))
+    return events
+
+
+def _listed(items: list[str]) -> str:
+    """The first few, and how many more."""
+    shown = ", ".join(items[:MAX_LISTED])
+    more = len(items) - MAX_LISTED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def problems(plan: Plan, report: Report) -> list[EventSpec]:
+    """Told once, when the status says something new, not at every retry."""
+    taken = [
+        EventSpec(
+            EventType.WARNING,
+            reasons.NAME_CONFLICT,
+            f"{kind} {name} exists and is not this tier's: it is left alone.",
+        )
+        for kind, name in sorted({*plan.conflicts, *report.taken})
+    ]
+    refused_writes = [
+        EventSpec(EventType.WARNING, reasons.APPLY_FAILED, failure) for failure in report.failures
+    ]
+    unusable = [EventSpec(EventType.WARNING, *plan.waits_for)] if plan.waits_for else []
+    return unusable + taken + refused_writes

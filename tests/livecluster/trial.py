@@ -25,7 +25,7 @@ LOAD = ("--rate", "4", "--prompt-tokens", "2048", "--prefixes", "2")
 NEIGHBOUR_SECONDS = 5.0
 SLACK = 3.0
 """By how much a busy machine may be slower than what is asserted is meant for."""
-MOST_REQUESTS, PER_MINUTE = 40, 60
+MOST_REQUESTS, PER_MINUTE = 30, 30
 """Requests of kvtier at most: for what changes at once, and while it waits for the end of it."""
 POLICIES = ("LFU", "LRU")
 COLD, WARM = 0.5, 0.7

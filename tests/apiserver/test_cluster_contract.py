@@ -7,7 +7,8 @@ import uuid
 
 import pytest
 
-from cluster_contract import ClusterContract, configmap, lease, uid
+from cluster_contract import ClusterContract
+from cluster_objects import configmap, lease, uid
 from kvtier.cluster.client import AioCluster
 from kvtier.cluster.connect import NoCluster, configure, connect
 from kvtier.cluster.protocol import (

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cluster_contract import ClusterContract, configmap, statefulset, uid
+from cluster_contract import ClusterContract
+from cluster_objects import configmap, statefulset, uid
 from kvtier.cluster.fake import FakeCluster, Stopped
 from kvtier.cluster.protocol import CONFIGMAP, NODE, POD, STATEFULSET, Unavailable
 from kvtier.reconcile.clock import FakeClock

@@ -59,6 +59,7 @@ OTHER_EDITS: list[Mapping[str, Any]] = [
     {"store.cpu": "4"},
     {"store.ioThreads": 2, "store.cpu": "4"},
     {"store.eviction": "LFU"},
+    {"store.tls": {"secretName": "ranks-tls"}},
     {"store.labels": {"team": "a"}},
     {"store.nodeSelector": {"pool": "gpu"}},
     {"placement.domains": [{"name": "rack", "key": "example.com/rack"}]},

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 
@@ -121,6 +122,7 @@ def test_soak_twenty_tiers_write_nothing_and_grow_by_nothing(
     time.sleep(SETTLE_SECONDS)
 
     before, mark, start = versions(tiers), live.audit.mark(), time.monotonic()
+    began = datetime.now(UTC)
     samples = [sample(kvtier)]
     while time.monotonic() - start < seconds:
         time.sleep(SAMPLE_SECONDS)
@@ -130,16 +132,30 @@ def test_soak_twenty_tiers_write_nothing_and_grow_by_nothing(
     after = versions(tiers)
     reports = [run.report() for run in runs]
 
+    calm = [tier for tier in tiers if not flipped(tier, since=began)]
+    assert len(calm) > TIERS / 2, "too busy a machine: ranks do not answer their probes"
+    names = {tier.name for tier in calm}
     writes = [request for request in requests if request.is_write]
     leases = [request for request in writes if request.resource == "leases"]
-    assert writes == leases, described(writes, keep=lambda each: each.resource != "leases")
+    # A rank that was not ready for a moment is told of; nothing else is anything to write for.
+    told = [
+        request
+        for request in writes
+        if request.resource in ("kvcachetiers/status", "events")
+        and request.name.partition(".")[0] not in names
+    ]
+    beside = [request for request in writes if request not in leases and request not in told]
+    assert not beside, described(beside, keep=lambda _: True)
     assert lasted / 7 <= len(leases) <= lasted / 5 + 2
-    assert after == before
-    resyncs = sum(whole_resyncs(requests, tier) for tier in tiers)
+    unequal = {key for key in before if before[key] != after.get(key)}
+    assert before.keys() == after.keys()
+    assert not {name for name, *_ in unequal} & names, unequal
+    resyncs = sum(whole_resyncs(requests, tier) for tier in calm)
     seen = samples[-1].reconciles - samples[0].reconciles
-    # One is cut by the beginning and one by the end, for each tier.
-    assert resyncs <= seen <= resyncs + 2 * TIERS, (resyncs, seen)
     assert seen >= TIERS * (lasted / (1.1 * RESYNC) - 1)
+    if len(calm) == TIERS:
+        # One is cut by the beginning and one by the end, for each tier.
+        assert resyncs <= seen <= resyncs + 2 * TIERS, (resyncs, seen)
     watching(requests, seconds=lasted)
     assert not any(any(report["wrong"].values()) for report in reports)
     assert all(report["hitRate"] > 0 for report in reports)
@@ -168,7 +184,8 @@ def test_soak_twenty_tiers_write_nothing_and_grow_by_nothing(
             ]
         )
         + f"\n{TIERS} tiers of two ranks for {lasted / 60:.0f} minutes, traffic on {BUSY}: "
-        f"{len(writes)} writes, all of the Lease; {seen} resyncs of "
+        f"{len(leases)} writes of the Lease, none else but {len(told)} that told of "
+        f"{TIERS - len(calm)} tiers whose ranks missed their probes; {seen} reconciles, resyncs of "
         f"{sum(RESYNC_READS.values())} reads each, and one for each node of the tier's ranks; "
         f"resident memory grew by {grown / MIB:.1f} MiB from the second quarter to the last.\n\n"
         f"{figures.circumstances(live)}",
@@ -177,6 +194,18 @@ def test_soak_twenty_tiers_write_nothing_and_grow_by_nothing(
     assert grown <= MOST_GROWTH, [each.resident // MIB for each in samples]
     assert flat([each.files for each in samples]), [each.files for each in samples]
     assert flat([each.tasks for each in samples]), [each.tasks for each in samples]
+
+
+def flipped(tier: Tier, *, since: datetime) -> bool:
+    """Whether a rank of the tier became ready or unready after that moment."""
+    times = [
+        condition["lastTransitionTime"]
+        for pod in tier.pods().values()
+        for condition in pod["status"]["conditions"]
+        if condition["type"] == "Ready"
+    ]
+    # They are whole seconds.
+    return any(datetime.fromisoformat(time) >= since.replace(microsecond=0) for time in times)
 
 
 def most(samples: list[Sample], name: str) -> int:

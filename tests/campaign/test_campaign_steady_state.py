@@ -127,7 +127,11 @@ def test_soak_twenty_tiers_write_nothing_and_grow_by_nothing(
     samples = [sample(kvtier)]
     while time.monotonic() - start < seconds:
         time.sleep(SAMPLE_SECONDS)
-        samples.append(sample(kvtier))
+        try:
+            samples.append(sample(kvtier))
+        except OSError as error:
+            # One reading that a busy machine lost is none of the process's growth.
+            print(f"no sample after {time.monotonic() - start:.0f} s: {error}", flush=True)
     lasted = time.monotonic() - start
     requests = kvtier.requests(mark)
     after = versions(tiers)
@@ -147,6 +151,7 @@ def test_soak_twenty_tiers_write_nothing_and_grow_by_nothing(
     ]
     beside = [request for request in writes if request not in leases and request not in told]
     assert not beside, described(beside, keep=lambda _: True)
+    assert len(samples) >= 0.95 * lasted / SAMPLE_SECONDS - 2, len(samples)
     assert lasted / 7 <= len(leases) <= lasted / 5 + 2
     unequal = {key for key in before if before[key] != after.get(key)}
     assert before.keys() == after.keys()

@@ -72,6 +72,7 @@ $(VENV)/.installed: deploy/locks/dev.txt pyproject.toml
 		|| { echo "kvtier needs Python 3.11 or newer; set PYTHON=python3.x" >&2; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
 		|| { apt-get update -qq; apt-get install -y -qq python3-venv; }
+	@echo 'installing Python packages into $(VENV), once: a minute or a few'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r deploy/locks/dev.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .

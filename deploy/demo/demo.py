@@ -77,7 +77,7 @@ def _cluster(options: argparse.Namespace) -> Target:
     heading("1. A cluster on this machine")
     say(
         "Real Kubernetes: API server, scheduler, DNS, and three nodes with a kubelet and a "
-        "containerd each. The first time it is built from source, which takes about 25 minutes; "
+        "containerd each. The first time it is built from source, which takes about half an hour; "
         "after that it starts in seconds."
     )
     return local(options.offset)

@@ -3,8 +3,10 @@
 import argparse
 import json
 import shlex
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from . import build, checks, cluster
 from .errors import ClusterError
@@ -75,8 +77,15 @@ def _env(instance: Instance) -> None:
     print(f'export PATH={shlex.quote(":".join(directories))}:"$PATH"')
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Run one command; the exit code is 0, 1 (it failed) or 2 (it cannot run here)."""
+    # As Ctrl-C: a build that goes on without us would be nobody's.
+    signal.signal(signal.SIGTERM, _interrupt)
     arguments = _arguments()
     try:
         if arguments.command == "build":

@@ -129,9 +129,11 @@ def _build_one(*, target: Target, root: Path) -> None:
                     break
                 except subprocess.TimeoutExpired:
                     done = [name for name in target.built if (out / name).exists()]
+                    spent = time.monotonic() - started
+                    late = "" if spent < 2 * target.seconds else f"; busy machine? log: {log}"
                     print(
-                        f"  {target.module}: {time.monotonic() - started:.0f} s of about "
-                        f"{target.seconds} s, {len(done)} of {len(target.built)} binaries",
+                        f"  {target.module}: {spent:.0f} s of about {target.seconds} s, "
+                        f"{len(done)} of {len(target.built)} binaries{late}",
                         flush=True,
                     )
         except BaseException:

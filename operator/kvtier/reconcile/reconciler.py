@@ -168,9 +168,8 @@ class Reconciler:
         if is_stored(memory, tier):
             memory.record = record
         memory.restart_reason = None if plan.restarts else plan.restart_reason
-        repaired = tier.status.get("observedGeneration") == tier.metadata.generation
         changed = await self._write_status(memory, observed, plan, report)
-        await self._tell(tier, [*plan.events, *done(report, repaired=repaired)])
+        await self._tell(tier, [*plan.events, *done(report, tier=tier)])
         await self._tell_forced(memory, report)
         if changed:
             await self._tell(tier, problems(plan, report))

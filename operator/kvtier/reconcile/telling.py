@@ -22,8 +22,12 @@ def refused_change(tier: KVCacheTier, record: Record) -> str:
     )
 
 
-def done(report: Report, *, repaired: bool) -> list[EventSpec]:
-    """What was written, in one event each. Without a changed spec, it was a repair."""
+def done(report: Report, *, tier: KVCacheTier) -> list[EventSpec]:
+    """What was written, in one event each.
+
+    It was a repair if the spec is not a new one and, by the status before, nothing was lacking.
+    """
+    repaired = _was_complete(tier)
     events: list[EventSpec] = []
     if report.created:
         what = _listed([f"{kind} {name}" for kind, name in report.created])
@@ -42,6 +46,16 @@ def done(report: Report, *, repaired: bool) -> list[EventSpec]:
         text = f"Rank {ranks} serves the renewed certificate, without a restart."
         events.append(EventSpec(EventType.NORMAL, reasons.CERTIFICATE_RELOADED, text))
     return events
+
+
+def _was_complete(tier: KVCacheTier) -> bool:
+    if tier.status.get("observedGeneration") != tier.metadata.generation:
+        return False
+    conditions = {each["type"]: each for each in tier.status.get("conditions", ())}
+    reason = conditions.get(reasons.STORE_READY, {}).get("reason", "")
+    # Without a certificate that can be used, nothing that mounts it was made.
+    lacking = ("", reasons.NAME_CONFLICT, reasons.APPLY_FAILED, reasons.PAUSED)
+    return reason not in lacking and not reason.startswith("TLS")
 
 
 def _listed(items: list[str]) -> str:

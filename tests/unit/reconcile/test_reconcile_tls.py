@@ -134,6 +134,9 @@ async def test_without_its_secret_a_new_tier_makes_nothing_that_mounts_it(
     operator.queue.add(KEY)
     await operator.settle()
     assert operator.condition("Ready")["status"] == "True"
+    # What had never been there was not made again.
+    assert operator.recorder.reasons().count(reasons.CREATED) == 2
+    assert reasons.REPAIRED not in operator.recorder.reasons()
 
 
 async def test_a_secret_that_cannot_be_used_is_looked_at_every_30_seconds(

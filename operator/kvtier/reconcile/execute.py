@@ -83,15 +83,15 @@ class Executor:
     async def carry_out(
         self, plan: Plan, *, tier: KVCacheTier, record: Record, memory: TierMemory
     ) -> Report:
-        """Secrets first, each before what mounts it; then the other children at once; then pods
-        and stores. Raises NotLeading before the first write that the Lease does not cover."""
+        """Secrets first, one by one; once all are made the other children at once; then pods and
+        stores. Raises NotLeading before the first write that the Lease does not cover."""
         report = Report()
         for obj in plan.creates:
             if obj["kind"] == "Secret":
                 await self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
-        if report.retry or report.reread or report.taken:
-            # Another process made the record first, or nobody knows: its tokens are not ours.
-            return report
+            if report.retry or report.reread or report.taken:
+                # Another process made one first, or nobody knows: its tokens are not ours.
+                return report
         jobs = [
             self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
             for obj in plan.creates

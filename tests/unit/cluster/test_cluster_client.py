@@ -15,6 +15,7 @@ from kvtier.cluster.connect import NoCluster, configure
 from kvtier.cluster.protocol import (
     CONFIGMAP,
     LEASE,
+    POD,
     ApiError,
     NotFound,
     TooManyRequests,
@@ -120,6 +121,7 @@ async def test_without_a_lease_nothing_is_written_but_all_is_read_and_the_lease_
             cluster.apply(configmap(), uid="u"),
             cluster.apply_status(configmap(), uid="u"),
             cluster.delete(CONFIGMAP, "ns", "a", uid="u"),
+            cluster.force_delete(CONFIGMAP, "ns", "a", uid="u"),
             cluster.post(configmap()),
         ]
         for write in writes:
@@ -267,6 +269,26 @@ async def test_requests_say_who_asks_and_how_the_body_is_meant():
         ("POST", f"{path}?fieldManager=kvtier", "application/json"),
         ("PATCH", f"{path}/a?fieldManager=kvtier", "application/merge-patch+json"),
     ]
+
+
+async def test_every_deletion_names_the_object_that_was_read():
+    seen = []
+
+    async def handler(request):
+        seen.append((request.method, request.path, await request.json()))
+        return web.json_response({"kind": "Status", "status": "Success"})
+
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    async with served(handler) as cluster:
+        await cluster.delete(POD, "ns", "a", uid="u")
+        await cluster.delete(POD, "ns", "a", uid="u", resource_version="7")
+        await cluster.force_delete(POD, "ns", "a", uid="u")
+    bodies = [
+        {**options, "preconditions": {"uid": "u"}},
+        {**options, "preconditions": {"uid": "u", "resourceVersion": "7"}},
+        {**options, "preconditions": {"uid": "u"}, "gracePeriodSeconds": 0},
+    ]
+    assert seen == [("DELETE", "/api/v1/namespaces/ns/pods/a", body) for body in bodies]
 
 
 async def test_without_a_cluster_one_line_says_what_to_give(tmp_path, monkeypatch):

@@ -6,10 +6,9 @@ import json
 import pytest
 from tier_harness import KEY, Operator
 
-from kvtier.cluster.protocol import (
-    SECRET,
-    Unavailable,
-)
+from kvtier.cluster.fake import Request
+from kvtier.cluster.protocol import SECRET, TIER, Object, Unavailable
+from kvtier.reconcile.clock import FakeClock
 
 NAMESPACE = KEY[0]
 
@@ -74,6 +73,69 @@ async def test_an_unanswered_create_of_the_record_makes_no_second_token(
     assert stored is not None
     assert after is not None
     assert stored["data"] == after["data"]
+    assert operator.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [["demo-operator"], ["demo-acl"], ["demo-operator", "demo-acl"]],
+    ids=["token", "record", "both"],
+)
+async def test_what_another_process_makes_in_between_is_taken_over_and_not_written_over(
+    operator: Operator, clock: FakeClock, made: list[str]
+) -> None:
+    operator.apply()
+    tier = operator.cluster.peek(TIER, *KEY)
+    other = Operator(clock)
+    other.apply()
+    await other.settle()
+    late: list[Object] = []
+    for name in made:
+        secret = other.cluster.peek(SECRET, NAMESPACE, name)
+        assert secret is not None
+        assert tier is not None
+        secret["metadata"]["ownerReferences"][0]["uid"] = tier["metadata"]["uid"]
+        late.append(secret)
+    theirs = {secret["metadata"]["name"]: secret["data"] for secret in late}
+
+    def land(request: Request, when: str) -> None:
+        # What that process sent before it was stopped comes just before this one's first create.
+        while late and (request.verb, when) == ("create", "before"):
+            operator.cluster.seed(late.pop(), manager="kvtier")
+
+    operator.cluster.faults.append(land)
+    await operator.settle()
+    for name, data in theirs.items():
+        found = operator.cluster.peek(SECRET, NAMESPACE, name)
+        assert found is not None
+        assert found["data"] == data
+        # Not even for a moment: a rank may have started with it.
+        assert ("apply", name) not in [(each.verb, each.name) for each in operator.cluster.writes]
+    assert operator.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+async def test_nothing_is_made_that_mounts_a_secret_which_could_not_be_made(
+    operator: Operator, which: int
+) -> None:
+    made = 0
+
+    def refuse(request: Request, when: str) -> Exception | None:
+        nonlocal made
+        if (request.verb, request.kind, when) != ("create", SECRET, "before"):
+            return None
+        made += 1
+        answer = Unavailable(status=503, reason="ServiceUnavailable", message="later")
+        return answer if made == which + 1 else None
+
+    operator.cluster.faults.append(refuse)
+    operator.apply()
+    with pytest.raises(Unavailable):
+        await operator.settle()
+    assert made == which + 1
+    assert {each.kind for each in operator.cluster.writes if each.verb == "create"} == {SECRET}
+    operator.queue.add(KEY)
+    await operator.settle()
     assert operator.condition("Ready")["status"] == "True"
 
 

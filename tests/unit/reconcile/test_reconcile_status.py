@@ -3,6 +3,7 @@
 import pytest
 from tier_harness import KEY, RESYNC, Operator, spec
 
+from kvtier.cluster.fake import Request
 from kvtier.cluster.protocol import (
     EVENT,
     POD,
@@ -98,6 +99,50 @@ async def test_without_the_lease_nothing_is_written(operator: Operator) -> None:
     with pytest.raises(NotLeading):
         await operator.settle()
     assert operator.cluster.writes == []
+
+
+async def lose_the_lease_after(operator: Operator, verb: str) -> None:
+    """Reconcile; the Lease runs out as soon as the first such call is carried out."""
+
+    def lose(request: Request, when: str) -> None:
+        if (request.verb, when) == (verb, "after"):
+            operator.leads = False
+
+    operator.cluster.faults.append(lose)
+    with pytest.raises(NotLeading):
+        await operator.reconcile_all()
+    assert not operator.leads, f"nothing asked for {verb}"
+
+
+async def test_no_pod_is_deleted_once_the_lease_is_lost_between_creates_and_deletions(
+    ready: Operator,
+) -> None:
+    ready.apply(spec(memoryPerRank="512Mi"))
+    await ready.reconcile_all()
+    # The StatefulSets have the new template, and the restart is due.
+    ready.cluster.run_statefulsets()
+    ready.cluster.remove(SERVICE, NAMESPACE, "demo-r0")
+    pods = ready.uids()
+    await lose_the_lease_after(ready, "create")
+    assert {each.verb for each in ready.cluster.requests} & {"delete", "force_delete"} == set()
+    assert ready.uids() == pods
+    ready.leads = True
+    ready.cluster.faults.clear()
+    ready.queue.add(KEY)
+    await ready.settle()
+    assert not set(ready.uids().values()) & set(pods.values())
+
+
+async def test_no_store_is_told_once_the_lease_is_lost_after_the_applies(ready: Operator) -> None:
+    before = [dict(ready.server(pod).config) for pod in ready.pods()]
+    ready.apply(spec(eviction="LFU"))
+    await lose_the_lease_after(ready, "apply")
+    assert [dict(ready.server(pod).config) for pod in ready.pods()] == before
+    ready.leads = True
+    ready.cluster.faults.clear()
+    ready.queue.add(KEY)
+    await ready.settle()
+    assert [dict(ready.server(pod).config) for pod in ready.pods()] != before
 
 
 async def test_a_busy_tier_is_still_read_in_full_when_the_resync_is_due(

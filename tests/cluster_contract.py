@@ -282,6 +282,19 @@ class ClusterContract:
         await cluster.force_delete(POD, namespace, "r0-0", uid=uid(made))
         assert await cluster.get(POD, namespace, "r0-0") is None
 
+    async def test_a_pod_that_finalizers_keep_shows_that_it_was_deleted_by_force(
+        self, cluster, namespace, edit: Edit
+    ):
+        made = await cluster.post(pod_on_a_node(namespace))
+        await edit(POD, namespace, "r0-0", {"metadata": {"finalizers": ["example.com/x"]}})
+        await cluster.delete(POD, namespace, "r0-0", uid=uid(made))
+        leaving = await cluster.get(POD, namespace, "r0-0")
+        assert leaving["metadata"].get("deletionGracePeriodSeconds") != 0
+        await cluster.force_delete(POD, namespace, "r0-0", uid=uid(made))
+        kept = await cluster.get(POD, namespace, "r0-0")
+        assert kept["metadata"]["deletionGracePeriodSeconds"] == 0
+        assert kept["metadata"]["finalizers"] == ["example.com/x"]
+
     async def test_replace_holds_to_the_version_that_was_read(self, cluster, namespace):
         made = await cluster.post(lease(namespace))
         mine = {**made, "spec": {**made["spec"], "holderIdentity": "two"}}

@@ -146,9 +146,14 @@ class Storage:
         on_a_node = where[0] == POD and live.get("spec", {}).get("nodeName")
         if not (graceful and on_a_node) and not live["metadata"].get("finalizers"):
             self.drop(where)
-        elif "deletionTimestamp" not in live["metadata"]:
-            mark = {"metadata": {"deletionTimestamp": self.timestamp()}}
-            self.patch(where, mark, editor="apiserver")
+            return
+        mark: dict[str, Any] = {}
+        if "deletionTimestamp" not in live["metadata"]:
+            mark["deletionTimestamp"] = self.timestamp()
+        if not graceful:
+            mark["deletionGracePeriodSeconds"] = 0
+        if mark:
+            self.patch(where, {"metadata": mark}, editor="apiserver")
 
     def drop(self, where: Id) -> None:
         """Take an object out at once."""

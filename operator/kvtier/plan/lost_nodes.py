@@ -47,7 +47,7 @@ def needs_its_node(state: RankState, *, now: datetime) -> bool:
 def lost_pods(
     states: Sequence[RankState], *, nodes: Mapping[str, NodeFacts], now: datetime
 ) -> tuple[Delete, ...]:
-    """The pods to delete by force, never one of a node that reports.
+    """The pods to delete by force, never one of a node that reports, nor one a second time.
 
     ``now`` is compared with the API server's times: a clock that is ahead deletes earlier what
     was being deleted anyway.
@@ -67,7 +67,7 @@ def look_again(
     """Seconds until a pod that is being deleted should be gone, or may be deleted by force."""
     waits = []
     for state in states:
-        if state.leaves_at is None:
+        if state.leaves_at is None or state.held:
             continue
         due = _time(state.leaves_at)
         node = nodes.get(state.node or "")
@@ -81,7 +81,7 @@ def look_again(
 
 def _is_lost(state: RankState, node: NodeFacts, now: datetime) -> bool:
     # Facts of other ranks' nodes may be as old as the last full read.
-    if node.reports or not needs_its_node(state, now=now):
+    if node.reports or state.held or not needs_its_node(state, now=now):
         return False
     if not node.exists:
         return True

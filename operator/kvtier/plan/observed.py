@@ -168,7 +168,8 @@ class RankState:
 
     ``started_at`` is when the container started, ``unready_since`` since when its pod is not Ready,
     ``leaves_at`` by when a pod that is being deleted should be gone. ``restart_hash`` and
-    ``restarted_at`` are what the pod was made from. ``tls``: its server speaks TLS only.
+    ``restarted_at`` are what the pod was made from. ``tls``: its server speaks TLS only. ``held``:
+    it was deleted by force already, and only finalizers keep it.
     """
 
     rank: int
@@ -185,6 +186,7 @@ class RankState:
     unready_since: str | None = None
     leaves_at: str | None = None
     tls: bool = False
+    held: bool = False
 
     @property
     def leaving(self) -> bool:

@@ -1,6 +1,6 @@
 """The ranks as their pods show them, and which of them must restart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvtier.api import reasons
@@ -15,7 +15,7 @@ from kvtier.plan.observed import (
     RankState,
     is_owned_by,
 )
-from kvtier.render.names import RESTART_HASH, TLS_VOLUME, rank_name
+from kvtier.render.names import RANK_LABEL, RESTART_HASH, TLS_VOLUME, rank_name
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
@@ -45,6 +45,27 @@ def rank_states(
     return tuple(states)
 
 
+def surviving_ranks(
+    uid: str,
+    *,
+    known: Iterable[int],
+    children: Mapping[ChildKey, Object],
+    pods: Sequence[Object],
+) -> tuple[RankState, ...]:
+    """The ranks of the tier with this uid when its spec cannot tell them.
+
+    They are those that its StatefulSets are of, and those that are ``known`` otherwise: a rank
+    whose StatefulSet is gone is missing, not one less.
+    """
+    owners: dict[int, Object | None] = dict.fromkeys(known)
+    for (kind, _), obj in children.items():
+        label = obj["metadata"].get("labels", {}).get(RANK_LABEL, "")
+        if kind == "StatefulSet" and label.isdecimal() and is_owned_by(obj, uid):
+            owners[int(label)] = obj
+    found = ((rank, _pod_of(owner, pods)) for rank, owner in sorted(owners.items()))
+    return tuple(_state(rank, pod) if pod else RankState(rank=rank) for rank, pod in found)
+
+
 def _pod_of(owner: Object | None, all_pods: Sequence[Object]) -> Object | None:
     if owner is None:
         return None
@@ -56,7 +77,8 @@ def _pod_of(owner: Object | None, all_pods: Sequence[Object]) -> Object | None:
 
 def _state(rank: int, pod: Object) -> RankState:
     status = pod.get("status", {})
-    leaves_at = pod["metadata"].get("deletionTimestamp")
+    metadata = pod["metadata"]
+    leaves_at = metadata.get("deletionTimestamp")
     annotations = pod["metadata"].get("annotations", {})
     containers: Sequence[Mapping[str, Any]] = status.get("containerStatuses", ())
     container = containers[0] if containers else {}
@@ -77,6 +99,8 @@ def _state(rank: int, pod: Object) -> RankState:
         tls=any(each["name"] == TLS_VOLUME for each in pod.get("spec", {}).get("volumes", ())),
         unready_since=_unready_since(status),
         leaves_at=leaves_at,
+        # Without finalizers such a pod is one whose deletion failed halfway: that can be repeated.
+        held=metadata.get("deletionGracePeriodSeconds") == 0 and bool(metadata.get("finalizers")),
     )
 
 

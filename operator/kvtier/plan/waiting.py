@@ -20,6 +20,8 @@ def not_ready(ranks: Sequence[RankState], *, nodes: Mapping[str, NodeFacts], rea
 
 def _cause(state: RankState, nodes: Mapping[str, NodeFacts]) -> str:
     node = nodes.get(state.node or "", NodeFacts())
+    if state.held:
+        return "deleted by force, but finalizers keep its pod"
     if state.leaving or state.fell_silent:
         trouble = _node_trouble(state, node)
         if trouble:

@@ -16,6 +16,7 @@ from kvtier.cluster.protocol import (
     Cluster,
     Forbidden,
     Kind,
+    Object,
 )
 from kvtier.generation.acl import OPERATOR_USER, acl_revision
 from kvtier.generation.record import Record
@@ -42,18 +43,19 @@ class Observer:
         self._connect = connect
 
     async def read_children(
-        self, memory: TierMemory, tier: KVCacheTier, *, kinds: Collection[str]
+        self, memory: TierMemory, metadata: Object, *, kinds: Collection[str]
     ) -> None:
-        """List the tier's objects of these kinds; pods go with their StatefulSets."""
-        labels = f"{TIER_LABEL}={tier.metadata.name}"
-        namespace = tier.metadata.namespace
+        """List the objects of these kinds that the tier with this metadata has; pods go with their
+        StatefulSets."""
+        labels = f"{TIER_LABEL}={metadata['name']}"
+        namespace = metadata["namespace"]
 
         async def read(kind: Kind) -> None:
             objects = await self._cluster.list(kind, namespace, labels)
             if kind is POD:
                 memory.pods = objects
             else:
-                memory.replace_kind(kind.kind, objects, uid=tier.metadata.uid)
+                memory.replace_kind(kind.kind, objects, uid=metadata["uid"])
 
         wanted = [_BY_KIND[kind] for kind in kinds if kind in _BY_KIND]
         await asyncio.gather(*(read(kind) for kind in wanted))

@@ -7,10 +7,20 @@ from datetime import UTC
 from typing import Protocol
 
 from kvtier.api import reasons
+from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.tier import assess
-from kvtier.cluster.protocol import POD, TIER, ApiError, Cluster, Conflict, NotFound, Object
+from kvtier.cluster.protocol import (
+    POD,
+    STATEFULSET,
+    TIER,
+    ApiError,
+    Cluster,
+    Conflict,
+    NotFound,
+    Object,
+)
 from kvtier.generation.identity import generation_id
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
@@ -18,7 +28,7 @@ from kvtier.plan.drift import contains
 from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
 from kvtier.plan.plan import make_plan
-from kvtier.plan.ranks import rank_states
+from kvtier.plan.ranks import rank_states, surviving_ranks
 from kvtier.plan.status import Outcome, project, refused
 from kvtier.reconcile.clock import Clock
 from kvtier.reconcile.execute import Executor, NotLeading, Report
@@ -100,7 +110,8 @@ class Reconciler:
         try:
             tier = parse_tier(memory.body)
         except InvalidTier as error:
-            return await self._refuse(memory, reasons.INVALID_SPEC, str(error))
+            survivors = await self._survivors(memory, memory.body)
+            return await self._refuse(memory, reasons.INVALID_SPEC, str(error), ranks=survivors)
         await self._read(memory, tier, kinds=CHILD_KINDS if full else dirty, full=full)
         states = rank_states(tier, children=memory.children, pods=memory.pods)
         try:
@@ -133,9 +144,24 @@ class Reconciler:
         if memory.waiting_since is not None:
             # Pods send no events, and why one waits changes without its StatefulSet.
             kinds |= {POD.kind}
-        await self._observer.read_children(memory, tier, kinds=kinds)
+        assert memory.body is not None
+        await self._observer.read_children(memory, memory.body["metadata"], kinds=kinds)
         if full:
             memory.full_at = self._clock.monotonic()
+
+    async def _survivors(self, memory: TierMemory, body: Object) -> Sequence[RankState] | None:
+        """The ranks of a tier whose spec does not tell them, None if it has none."""
+        metadata = body["metadata"]
+        if len(metadata["name"]) > MAX_NAME_LENGTH:
+            # It never had any, and the API server refuses to list by too long a label.
+            return None
+        memory.nodes.clear()
+        await self._observer.read_children(memory, metadata, kinds={STATEFULSET.kind})
+        known = (entry["rank"] for entry in (body.get("status") or {}).get("rankStates", ()))
+        found = surviving_ranks(
+            metadata["uid"], known=known, children=memory.children, pods=memory.pods
+        )
+        return found or None
 
     async def _bring_about(
         self, key: Key, memory: TierMemory, tier: KVCacheTier, record: Record

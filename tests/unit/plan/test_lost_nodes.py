@@ -69,6 +69,13 @@ def test_a_node_that_does_not_exist_loses_what_was_ready_or_should_be_gone(
     assert is_deleted(rank(**CANDIDATES[candidate]), GONE, seconds=0) == deleted
 
 
+@pytest.mark.parametrize("node", [SILENT, GONE], ids=["silent", "gone"])
+def test_a_pod_that_only_finalizers_keep_is_not_deleted_a_second_time(node: NodeFacts) -> None:
+    state = rank(**CANDIDATES["leaving"], held=True)
+    assert not is_deleted(state, node, seconds=1e6)
+    assert look_again([state], nodes={"node-2": node}, now=after(10)) is None
+
+
 def test_a_silent_pod_that_nobody_has_deleted_yet_waits_for_its_eviction() -> None:
     assert not is_deleted(rank(**CANDIDATES["silent"]), SILENT, seconds=1e6)
 
@@ -134,6 +141,11 @@ def test_it_is_looked_again_when_a_pod_should_be_gone_and_when_it_may_be_deleted
         ),
         (CANDIDATES["leaving"], SILENT, "stopping, but its node node-2 has not reported since"),
         (CANDIDATES["leaving"], WELL, "rank 1: stopping)"),
+        (
+            {**CANDIDATES["leaving"], "held": True},
+            SILENT,
+            "rank 1: deleted by force, but finalizers keep its pod)",
+        ),
         # Ready turned False before this run of the server began: it has not been ready yet.
         ({"unready_since": "2025-12-30T00:00:00Z"}, WELL, "rank 1: starting)"),
         (

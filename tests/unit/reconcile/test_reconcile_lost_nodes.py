@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from tier_harness import KEY, Operator, spec
 
-from kvtier.cluster.protocol import NODE, POD
+from kvtier.api.types import API_VERSION, KIND
+from kvtier.cluster.protocol import NODE, POD, STATEFULSET, TIER
 from kvtier.reconcile.clock import FakeClock
 
 NODES = ("node-1", "node-2", "node-3")
@@ -126,8 +127,9 @@ async def test_a_pod_that_takes_long_to_end_on_a_node_that_reports_is_left_to_it
     [
         {**spec(), "paused": True},
         {**spec(), "model": {**spec()["model"], "revision": "r2"}},
+        spec(memoryPerRank="1Mi"),
     ],
-    ids=["paused", "refused"],
+    ids=["paused", "refused", "invalid"],
 )
 async def test_a_lost_rank_moves_also_while_nothing_is_applied(
     spread: Operator, clock: FakeClock, changed: dict[str, Any]
@@ -141,6 +143,78 @@ async def test_a_lost_rank_moves_also_while_nothing_is_applied(
     await look(spread, clock, 31)
     assert forced(spread) == ["demo-r1-0"]
     assert counted(spread) == 1
+
+
+async def test_a_pod_that_finalizers_keep_is_deleted_by_force_and_told_of_once(
+    spread: Operator, clock: FakeClock
+) -> None:
+    keep = {"metadata": {"finalizers": ["example.com/x"]}}
+    spread.cluster.edit(POD, KEY[0], "demo-r0-0", keep)
+    lose(spread, "demo-r0-0")
+    evict(spread, "demo-r0-0")
+    for _ in range(6):
+        await look(spread, clock, 60)
+    assert forced(spread) == ["demo-r0-0"]
+    assert counted(spread) == 1
+    assert spread.recorder.reasons().count("NodeLost") == 1
+    message = spread.condition("StoreReady")["message"]
+    assert "rank 0: deleted by force, but finalizers keep its pod" in message
+
+
+async def test_a_process_that_never_saw_a_valid_spec_knows_what_runs_and_what_is_missing(
+    spread: Operator, clock: FakeClock
+) -> None:
+    spread.apply(spec(memoryPerRank="1Mi"))
+    spread.restart()
+    spread.queue.add(KEY)
+    await spread.settle()
+    assert spread.condition("SpecValid")["reason"] == "InvalidSpec"
+    assert spread.condition("StoreReady")["status"] == "True"
+    assert spread.status()["ranks"] == "2/2"
+    spread.cluster.remove(STATEFULSET, KEY[0], "demo-r1")
+    spread.cluster.collect_garbage()
+    await look(spread, clock, 0)
+    assert spread.status()["ranks"] == "1/2"
+    assert "rank 1: no pod yet" in spread.condition("StoreReady")["message"]
+    lose(spread, "demo-r0-0")
+    evict(spread, "demo-r0-0")
+    await look(spread, clock, 60)
+    assert forced(spread) == ["demo-r0-0"]
+
+
+async def test_what_a_stranger_has_under_the_tier_s_labels_is_no_rank_of_an_invalid_one(
+    spread: Operator, clock: FakeClock
+) -> None:
+    node = lose(spread, "demo-r1-0")
+    evict(spread, "demo-r1-0")
+    owner = {"metadata": {"ownerReferences": None}}
+    spread.cluster.edit(STATEFULSET, KEY[0], "demo-r1", owner)
+    spread.apply(spec(memoryPerRank="1Mi"))
+    spread.restart()
+    spread.cluster.remove(NODE, "", node)
+    await look(spread, clock, 60)
+    assert spread.status()["ranks"] == "1/2"
+    assert forced(spread) == []
+
+
+async def test_a_tier_that_was_never_valid_has_no_ranks_to_tell_of(operator: Operator) -> None:
+    operator.apply(spec(memoryPerRank="1Mi"))
+    await operator.settle()
+    assert {each["type"] for each in operator.status()["conditions"]} == {"SpecValid", "Ready"}
+    assert "ranks" not in operator.status()
+
+
+async def test_a_name_that_no_label_can_hold_is_refused_without_listing_by_it(
+    operator: Operator,
+) -> None:
+    long = {"namespace": KEY[0], "name": 64 * "a"}
+    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": long, "spec": spec()}
+    operator.cluster.seed(body)
+    await operator.settle()
+    refused = operator.cluster.peek(TIER, *long.values())
+    assert refused is not None
+    assert refused["status"]["conditions"][0]["reason"] == "InvalidSpec"
+    assert {request.verb for request in operator.cluster.requests} == {"get", "apply_status"}
 
 
 async def test_a_rank_that_can_be_placed_nowhere_else_is_told_of(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _EXTENSIONS = """\
-basicConstraints=critical,CA:FALSE
+basicConstraints=critical,CA:{ca}
 keyUsage=critical,digitalSignature
 extendedKeyUsage={usage}
 subjectKeyIdentifier=hash
@@ -67,8 +67,11 @@ class Ca:
         end: timedelta = timedelta(days=5),
         usage: str = "serverAuth",
         key: str = "ec",
+        common_name: str = "rank",
+        ca: bool = False,
     ) -> Pair:
-        """A certificate for these DNS names; ``begin`` and ``end`` are from now."""
+        """A certificate for these DNS names; ``begin`` and ``end`` are from now. ``ca``: it is one
+        of a CA itself."""
         with tempfile.TemporaryDirectory() as directory:
             where = Path(directory)
             _key(where, key)
@@ -80,11 +83,12 @@ class Ca:
                 "[ca]\ndefault_ca=x\n[x]\ndatabase=index\nrand_serial=yes\nnew_certs_dir=.\n"
                 "default_md=sha256\npolicy=any\n[any]\ncommonName=optional\n"
             )
-            extensions = _EXTENSIONS.format(usage=usage)
+            extensions = _EXTENSIONS.format(usage=usage, ca=str(ca).upper())
             if names:
                 extensions += f"subjectAltName={','.join(f'DNS:{name}' for name in names)}\n"
             (where / "ext").write_text(extensions)
-            _run("req", "-new", "-key", "key", "-subj", "/CN=rank", "-out", "csr", where=where)
+            subject = f"/CN={common_name}"
+            _run("req", "-new", "-key", "key", "-subj", subject, "-out", "csr", where=where)
             _run(
                 *("ca", "-batch", "-notext", "-config", "conf", "-in", "csr", "-out", "crt"),
                 *("-cert", "ca.crt", "-keyfile", "ca.key", "-extfile", "ext"),

@@ -32,6 +32,7 @@ TLS_KEY_MISMATCH: Final = "TLSKeyMismatch"
 TLS_CERTIFICATE_UNTRUSTED: Final = "TLSCertificateUntrusted"
 TLS_CERTIFICATE_EXPIRED: Final = "TLSCertificateExpired"
 TLS_NAMES_MISSING: Final = "TLSNamesMissing"
+TLS_RANK_UNTRUSTED: Final = "TLSRankUntrusted"
 
 # GenerationCurrent
 LIVE: Final = "Live"
@@ -83,6 +84,7 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         TLS_CERTIFICATE_UNTRUSTED,
         TLS_CERTIFICATE_EXPIRED,
         TLS_NAMES_MISSING,
+        TLS_RANK_UNTRUSTED,
     ),
     GENERATION_CURRENT: (LIVE, NOT_PUBLISHED),
     READY: (TIER_READY, NOT_READY),

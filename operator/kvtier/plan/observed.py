@@ -43,13 +43,14 @@ class StoreFacts:
 
     ``config`` holds CONFIG GET readback, ``acl_revision`` what the server has loaded (None when it
     has loaded none), ``certificate`` what it served (None without TLS), ``error`` why there is no
-    answer.
+    answer; ``untrusted``: because of its certificate.
     """
 
     config: Mapping[str, str] = field(default_factory=dict)
     acl_revision: str | None = None
     certificate: PeerCertificate | None = None
     error: str | None = None
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from kvtier.plan.observed import (
     Observed,
     Plan,
     RankState,
+    ReloadCertificate,
     SetConfig,
     StoreAction,
     child_key,
@@ -30,6 +31,11 @@ LEFTOVER_RETRY = 1.0
 """Seconds until it is looked again whether a deleted tier of the same name has let go of a name."""
 STORE_RETRY = 5.0
 """Seconds until a rank that did not answer, or has not got its new ACL file yet, is asked again."""
+_VERBS = {
+    SetConfig: "change settings",
+    LoadAcl: "change users",
+    ReloadCertificate: "give engines the CA of the renewed certificate, then load the certificate",
+}
 
 
 def make_plan(
@@ -54,7 +60,7 @@ def make_plan(
     children = plan_children(intents, live=observed.children, tier=tier)
     waits_for = tls.waiting(observed)
     if waits_for:
-        children = tls.held_back(children, published=published)
+        children = tls.held_back(children, tier=tier, published=published)
     by_key: Mapping[ChildKey, Object] = {child_key(intent): intent for intent in intents}
     stale = outdated(tier, states=ranks, intents=by_key)
     actions = _store_actions(observed, ranks, outdated=stale)
@@ -64,7 +70,9 @@ def make_plan(
         # A pod that is made now could still be made from the template that is being put right.
         pods, events = (), ()
     due_in = look_again(ranks, nodes=observed.nodes, now=now)
-    done = tls.while_paused(actions) if tier.spec.paused else actions
+    done = actions
+    if tier.spec.paused:
+        done = tls.while_paused(actions, facts=observed.tls, published=published)
     retry = _requeue(observed, children, actions=done)
     if waits_for:
         retry = min(retry or tls.TLS_RETRY, tls.TLS_RETRY)
@@ -142,9 +150,7 @@ def _described(
     for apply in children.applies:
         kind, name = child_key(apply.intent)
         lines.append(f"change {apply.field} of {kind} {name}")
-    for action in actions:
-        what = "settings" if isinstance(action, SetConfig) else "users"
-        lines.append(f"change {what} of rank {action.rank}")
+    lines += [f"{_VERBS[type(action)]} of rank {action.rank}" for action in actions]
     if restarting:
         lines.append(f"restart {restarting} ranks")
     return tuple(lines)

@@ -15,7 +15,7 @@ from kvtier.plan.observed import (
     RankState,
     is_owned_by,
 )
-from kvtier.render.names import RANK_LABEL, RESTART_HASH, TLS_VOLUME, rank_name
+from kvtier.render.names import CONTAINER, RANK_LABEL, RESTART_HASH, TLS_VOLUME, rank_name
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
@@ -81,7 +81,8 @@ def _state(rank: int, pod: Object) -> RankState:
     leaves_at = metadata.get("deletionTimestamp")
     annotations = pod["metadata"].get("annotations", {})
     containers: Sequence[Mapping[str, Any]] = status.get("containerStatuses", ())
-    container = containers[0] if containers else {}
+    # A sidecar that somebody injects has a status too, and may come first.
+    container = next((each for each in containers if each["name"] == CONTAINER), {})
     state = container.get("state", {})
     running = state.get("running", {})
     return RankState(

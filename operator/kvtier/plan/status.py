@@ -6,6 +6,7 @@ from typing import Any
 
 from kvtier.api import reasons
 from kvtier.api.conditions import Condition, merge
+from kvtier.api.store import Tls
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, two_digits
 from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState, is_owned_by
@@ -19,13 +20,15 @@ class Outcome:
 
     ``failures`` are one-line reasons of refused writes; ``unverified`` says for a rank why its
     settings or users are not proven to be the wanted ones. ``undelivered`` are the ranks that
-    serve on with an older certificate, because the kubelet has not brought the renewed one yet.
+    serve on with an older certificate, because the kubelet has not brought the renewed one yet;
+    ``untrusted`` those, of the unverified, whose certificate is not one to trust.
     """
 
     failures: tuple[str, ...] = ()
     conflicts: tuple[ChildKey, ...] = ()
     unverified: Mapping[int, str] = field(default_factory=dict)
     undelivered: tuple[int, ...] = ()
+    untrusted: tuple[int, ...] = ()
     created: tuple[ChildKey, ...] = ()
 
 
@@ -209,10 +212,23 @@ def _store_problem(
         return reasons.PAUSED, f"Paused, and not complete; waiting: {'; '.join(plan.pending)}."
     if ready < total:
         return reasons.RANKS_NOT_READY, not_ready(plan.ranks, nodes=observed.nodes, ready=ready)
+    tls = observed.tier.spec.store.tls
+    if outcome.untrusted and tls is not None:
+        return reasons.TLS_RANK_UNTRUSTED, _untrusted(plan, outcome, tier=observed.tier, tls=tls)
     if outcome.unverified:
         detail = "; ".join(f"rank {rank}: {why}" for rank, why in outcome.unverified.items())
         return reasons.SETTINGS_NOT_APPLIED, f"Not as wanted yet: {detail}."
     return None
+
+
+def _untrusted(plan: Plan, outcome: Outcome, *, tier: KVCacheTier, tls: Tls) -> str:
+    why = "; ".join(f"rank {rank}: {outcome.unverified[rank]}" for rank in outcome.untrusted)
+    pods = " ".join(str(plan.ranks[rank].pod) for rank in outcome.untrusted)
+    return (
+        f"{why}. Neither the CA in Secret {tls.secret_name} nor one that engines "
+        f"were given signed it for this name: kubectl -n {tier.metadata.namespace} delete pod "
+        f"{pods} has it start with the Secret's. Engines do not trust it either: nothing is lost."
+    )
 
 
 def _generation_current(observed: Observed, outcome: Outcome) -> Condition:

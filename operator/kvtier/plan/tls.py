@@ -26,7 +26,7 @@ from kvtier.store.protocol import Address, TlsName
 
 TLS_RETRY = 30.0
 """Seconds until a Secret that cannot be used is read again: its repair sends kvtier no event."""
-_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def hosts(tier: KVCacheTier) -> list[str]:
@@ -68,6 +68,13 @@ def trusted_ca(facts: TlsFacts | None, published: str | None) -> str | None:
     return _bundle([found.ca if found else None, published])
 
 
+def engines_trust(facts: TlsFacts | None, published: str | None) -> bool:
+    """Whether engines verify the Secret's certificate by what they have been given: a rank that
+    loads another one is lost to them."""
+    found = usable(facts)
+    return found is not None and set(_blocks(found.ca)) <= set(_blocks(published))
+
+
 def engine_ca(
     observed: Observed, ranks: Iterable[RankState], *, published: str | None
 ) -> str | None:
@@ -81,7 +88,7 @@ def engine_ca(
     if facts is None:
         return published
     if all(_is_loaded(state, observed.stores, facts) for state in ranks if state.address):
-        return facts.ca
+        return _bundle([facts.ca])
     return trusted_ca(facts, published)
 
 
@@ -97,10 +104,13 @@ def _is_loaded(state: RankState, stores: Mapping[int, StoreFacts], facts: TlsFac
 
 def _bundle(texts: Iterable[str | None]) -> str | None:
     """The certificates of all texts in PEM, each once, in a stable order."""
-    blocks: dict[str, None] = {}
-    for text in texts:
-        blocks |= {block.strip(): None for block in _PEM.findall(text or "")}
+    blocks = dict.fromkeys(block for text in texts for block in _blocks(text))
     return "".join(f"{block}\n" for block in blocks) or None
+
+
+def _blocks(text: str | None) -> list[str]:
+    """The certificates in PEM, without what stands between them."""
+    return _PEM.findall(text or "")
 
 
 def reload(observed: Observed, rank: int, facts: StoreFacts) -> tuple[ReloadCertificate, ...]:
@@ -113,8 +123,15 @@ def reload(observed: Observed, rank: int, facts: StoreFacts) -> tuple[ReloadCert
     return (ReloadCertificate(rank=rank, fingerprint=wanted.fingerprint),)
 
 
-def while_paused(actions: Sequence[StoreAction]) -> tuple[StoreAction, ...]:
-    """A renewed certificate is loaded all the same: without it running ranks cease to serve."""
+def while_paused(
+    actions: Sequence[StoreAction], *, facts: TlsFacts | None, published: str | None
+) -> tuple[StoreAction, ...]:
+    """A renewed certificate is loaded all the same: without it running ranks cease to serve.
+
+    One of a CA that engines do not have waits: their Secret is not changed while paused.
+    """
+    if not engines_trust(facts, published):
+        return ()
     return tuple(action for action in actions if isinstance(action, ReloadCertificate))
 
 
@@ -125,17 +142,18 @@ def waiting(observed: Observed) -> tuple[str, str] | None:
     return observed.tls.problem
 
 
-def held_back(children: ChildPlan, *, published: str | None) -> ChildPlan:
+def held_back(children: ChildPlan, *, tier: KVCacheTier, published: str | None) -> ChildPlan:
     """What can be done without the certificate.
 
     A rank's settings name it, so they wait with the StatefulSets; and engines that were given no
     CA yet would trust whatever the system does.
     """
 
+    engine = ("Secret", engine_secret_name(tier.metadata.name, generation_id(tier.spec)))
+
     def waits(intent: Object) -> bool:
-        kind, name = child_key(intent)
-        engine = kind == "Secret" and "-engine-" in name
-        return kind in ("StatefulSet", "ConfigMap") or (engine and published is None)
+        key = child_key(intent)
+        return key[0] in ("StatefulSet", "ConfigMap") or (key == engine and published is None)
 
     return replace(
         children,

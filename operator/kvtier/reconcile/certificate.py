@@ -1,11 +1,12 @@
 """Whether the certificate in a tier's TLS Secret can serve it, before anything mounts it.
 
-Nothing is parsed here: a rank's side and its client's side do TLS handshakes in memory, and what
-OpenSSL refuses there it would refuse in earnest.
+A rank's side and its client's side do TLS handshakes in memory, and what OpenSSL refuses there it
+would refuse in earnest. What engines refuse beyond that is looked for in the certificate's bytes.
 """
 
 import base64
 import binascii
+import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,12 @@ from kvtier.store.tls import (
 )
 
 MAX_LISTED = 3
+_CA_TRUE = re.compile(
+    rb"\x06\x03\x55\x1d\x13" rb"(?:\x01\x01\xff)?" rb"\x04.\x30.\x01\x01\xff", re.DOTALL
+)
+"""basicConstraints (2.5.29.19), perhaps critical, with cA TRUE, as DER has to write it (RFC 5280,
+4.2.1.9). The ssl module shows CAs only where keyUsage says so too."""
+CERTIFICATE_BEGINS = b"-----BEGIN CERTIFICATE-----"
 KEYS = (CERTIFICATE_KEY, PRIVATE_KEY_KEY, CA_KEY)
 
 
@@ -53,6 +60,7 @@ def examine(secret: Object | None, *, name: str, hosts: Sequence[str]) -> TlsFac
     facts = peer(leaf)
     problem = None
     try:
+        _check_kind(leaf, name)
         _check_trust(server, ca=ca, leaf=leaf, name=name)
         _check_names(server, ca=ca, hosts=hosts, name=name)
     except _Unusable as error:
@@ -93,7 +101,8 @@ def _are_certificates(text: bytes) -> bool:
         client_context(text.decode("ascii"))
     except (ssl.SSLError, ValueError):
         return False
-    return True
+    # OpenSSL also takes blocks of an older name, which engines skip.
+    return CERTIFICATE_BEGINS in text
 
 
 def _server(data: Mapping[str, bytes], name: str) -> ssl.SSLContext:
@@ -127,6 +136,17 @@ def _leaf(server: ssl.SSLContext, certificate: str, name: str) -> ssl.SSLObject:
         raise _untrusted(name, error.verify_message) from None
     except ssl.SSLError as error:
         raise _untrusted(name, error.reason or str(error)) from None
+
+
+def _check_kind(leaf: ssl.SSLObject, name: str) -> None:
+    """OpenSSL lets a server serve the certificate of a CA, engines (rustls) do not."""
+    if _CA_TRUE.search(leaf.getpeercert(binary_form=True) or b""):
+        raise _Unusable(
+            reasons.TLS_CERTIFICATE_UNTRUSTED,
+            f"The certificate in Secret {name} is one of a CA (CA:TRUE), which engines refuse from "
+            f"a server: put one with CA:FALSE into {CERTIFICATE_KEY}, and leave the CA's in "
+            f"{CA_KEY}.",
+        )
 
 
 def _check_trust(server: ssl.SSLContext, *, ca: str, leaf: ssl.SSLObject, name: str) -> None:

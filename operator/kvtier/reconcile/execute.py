@@ -33,12 +33,19 @@ from kvtier.plan.observed import (
     child_key,
     is_owned_by,
 )
-from kvtier.plan.tls import published_ca, rank_address, trusted_ca
+from kvtier.plan.tls import engines_trust, published_ca, rank_address, trusted_ca
 from kvtier.reconcile.memory import TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, proof
 from kvtier.render.valkey_conf import certificate_reload
 from kvtier.store.apply import apply_live_settings
-from kvtier.store.protocol import Connect, Credentials, PeerCertificate, Store, StoreError
+from kvtier.store.protocol import (
+    Connect,
+    Credentials,
+    PeerCertificate,
+    Store,
+    StoreError,
+    StoreUntrusted,
+)
 
 _KINDS: Mapping[str, Kind] = {kind.kind: kind for kind in (*LISTED_CHILDREN, POD)}
 
@@ -57,7 +64,8 @@ class Report:
     ``applied`` says it in words, ``taken`` are names that others were found to have, ``forced`` the
     pods that were deleted by force, ``retry`` is the first error worth a backoff; ``reread`` asks
     for a new look at everything at once. ``reloaded`` are the ranks that serve a renewed
-    certificate now, ``undelivered`` those whose pods do not have it yet.
+    certificate now, ``undelivered`` those whose pods do not have it yet, ``untrusted`` those that
+    serve one which nobody trusts.
     """
 
     failures: list[str] = field(default_factory=list)
@@ -68,6 +76,7 @@ class Report:
     unverified: dict[int, str] = field(default_factory=dict)
     reloaded: list[int] = field(default_factory=list)
     undelivered: list[int] = field(default_factory=list)
+    untrusted: set[int] = field(default_factory=set)
     retry: ApiError | None = None
     reread: Conflict | None = None
 
@@ -201,7 +210,9 @@ class Executor:
         for action in plan.store_actions:
             by_rank.setdefault(action.rank, []).append(action)
         credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
-        ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
+        published = published_ca(tier, memory.children)
+        ca = trusted_ca(memory.tls, published)
+        reloadable = engines_trust(memory.tls, published)
 
         def prove(state: RankState) -> None:
             if not plan.pending:
@@ -211,6 +222,11 @@ class Executor:
             address = rank_address(tier, state, ca=ca)
             wanted = [each for each in actions if isinstance(each, ReloadCertificate)]
             served: PeerCertificate | None = None
+            held = bool(wanted) and not reloadable
+            if held:
+                # Their Secret was to be written first, and that failed.
+                actions = [each for each in actions if each not in wanted]
+                wanted = []
             try:
                 if not self._leads():
                     raise NotLeading
@@ -222,6 +238,10 @@ class Executor:
                         served = store.peer
             except StoreError as error:
                 problem = str(error)
+                if isinstance(error, StoreUntrusted):
+                    report.untrusted.add(state.rank)
+            if held:
+                problem = problem or "its certificate waits until engines have the CA of it"
             if served is not None:
                 memory.served_until[state.rank] = served.not_after
                 if served.fingerprint == wanted[0].fingerprint:
@@ -245,6 +265,8 @@ class Executor:
                 continue
             if facts.error is not None:
                 report.unverified[state.rank] = facts.error
+                if facts.untrusted:
+                    report.untrusted.add(state.rank)
             elif state.rank in by_rank:
                 jobs.append(tell(state, by_rank[state.rank]))
             else:

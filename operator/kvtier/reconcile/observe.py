@@ -29,7 +29,14 @@ from kvtier.reconcile.certificate import examine
 from kvtier.reconcile.memory import TierMemory
 from kvtier.render.names import TIER_LABEL
 from kvtier.render.valkey_conf import settings as valkey_settings
-from kvtier.store.protocol import REVISION_USER, Address, Connect, Credentials, StoreError
+from kvtier.store.protocol import (
+    REVISION_USER,
+    Address,
+    Connect,
+    Credentials,
+    StoreError,
+    StoreUntrusted,
+)
 
 LISTED_CHILDREN = (STATEFULSET, SERVICE, CONFIGMAP)
 _BY_KIND: Mapping[str, Kind] = {kind.kind: kind for kind in LISTED_CHILDREN}
@@ -184,7 +191,7 @@ class Observer:
                 config = await store.config_get(*names)
                 revision = await store.acl_getuser(REVISION_USER)
         except StoreError as error:
-            return StoreFacts(error=str(error))
+            return StoreFacts(error=str(error), untrusted=isinstance(error, StoreUntrusted))
         passwords = sorted(revision.passwords) if revision else []
         return StoreFacts(
             config=config,

@@ -231,7 +231,8 @@ class Reconciler:
                 raise report.reread
             return Result(requeue_after=REREAD_DELAY)
         memory.rereads = 0
-        if plan.waits_for:
+        if plan.waits_for or report.untrusted:
+            # The second: perhaps a rank has started with what is in it by now.
             memory.tls_secret = None
         if plan.conflicts or plan.leftovers or report.taken:
             # What others do to their objects sends no event.
@@ -249,6 +250,7 @@ class Reconciler:
                 conflicts=tuple(report.taken),
                 unverified=report.unverified,
                 undelivered=tuple(sorted(report.undelivered)),
+                untrusted=tuple(sorted(report.untrusted)),
                 created=tuple(report.created),
             ),
             assessment=assess(observed.tier.spec),

@@ -7,6 +7,8 @@ RANK_LABEL = f"{GROUP}/rank"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 RESTART_HASH = f"{GROUP}/restart-hash"
 PORT = 6379
+CONTAINER = "valkey"
+"""A rank's server in its pod."""
 
 
 def rank_name(tier: str, rank: int) -> str:

@@ -9,6 +9,7 @@ from kvtier.render.names import (
     CA_KEY,
     CERTIFICATE_KEY,
     CONFIG_KEY,
+    CONTAINER,
     PORT,
     PRIVATE_KEY_KEY,
     RESTART_HASH,
@@ -138,7 +139,7 @@ def _container(store: Store, *, image: str) -> dict[str, Any]:
         verified = ["--tls", "--cacert", f"{TLS_DIRECTORY}/{CA_KEY}"]
         unverified = ["--tls", "--insecure"]
     return {
-        "name": "valkey",
+        "name": CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["valkey-server", f"{CONFIG_DIRECTORY}/{CONFIG_KEY}"],

@@ -151,6 +151,25 @@ def test_a_certificate_that_is_only_for_clients(ca: Ca) -> None:
     problem(of(pair, ca.pem), reasons.TLS_CERTIFICATE_UNTRUSTED, "purpose")
 
 
+def test_a_name_in_the_subject_does_not_count(ca: Ca) -> None:
+    # With a SAN of another kind OpenSSL would look at it.
+    for names in ((), ("elsewhere",)):
+        pair = ca.issue(*names, common_name="*.serving.svc")
+        problem(of(pair, ca.pem), reasons.TLS_NAMES_MISSING, HOSTS[0])
+
+
+def test_a_certificate_of_a_ca_is_refused_as_engines_do(ca: Ca) -> None:
+    text = ("CA:TRUE", "tls.crt", "ca.crt")
+    pair = ca.issue(*HOSTS, ca=True)
+    problem(of(pair, ca.pem), reasons.TLS_CERTIFICATE_UNTRUSTED, *text)
+    problem(of(pair, pair.certificate), reasons.TLS_CERTIFICATE_UNTRUSTED, *text)
+
+
+def test_a_ca_in_blocks_that_engines_skip_is_refused(ca: Ca, good: Pair) -> None:
+    older = ca.pem.replace(" CERTIFICATE-", " X509 CERTIFICATE-")
+    problem(of(good, older), reasons.TLS_SECRET_INVALID, "ca.crt")
+
+
 def test_a_key_too_weak_for_clients(ca: Ca) -> None:
     pair = ca.issue(*HOSTS, key="1024")
     problem(of(pair, ca.pem), reasons.TLS_CERTIFICATE_UNTRUSTED, "key too small")

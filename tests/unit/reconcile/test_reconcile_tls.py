@@ -2,88 +2,16 @@
 
 import base64
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
-from tier_harness import KEY, Operator, mounted_certificate, spec
+from tier_harness import KEY, Operator, spec
+from tls_tier import DAY, NAMES, NAMESPACE, TLS, again, certificates, deliver, engine_files, put
 
-from certificates import Ca, Pair, secret
+from certificates import Ca, Pair
 from kvtier.api import reasons
 from kvtier.cluster.protocol import CONFIGMAP, SECRET, SERVICE
-from kvtier.store.protocol import Address, TlsName
-
-NAMESPACE = KEY[0]
-NAMES = ("demo-r0.serving.svc", "demo-r1.serving.svc")
-DAY = timedelta(days=1)
-TLS = {"tls": {"secretName": "ranks-tls"}}
-
-
-@pytest.fixture(scope="module")
-def ca() -> Ca:
-    return Ca()
-
-
-@pytest.fixture(scope="module")
-def other_ca() -> Ca:
-    return Ca("other")
-
-
-@pytest.fixture(scope="module")
-def first(ca: Ca) -> Pair:
-    return ca.issue(*NAMES)
-
-
-def put(operator: Operator, pair: Pair, ca: str) -> None:
-    """Make the TLS Secret, or renew it."""
-    obj = secret("ranks-tls", pair, ca=ca, namespace=NAMESPACE)
-    if operator.cluster.peek(SECRET, NAMESPACE, "ranks-tls") is None:
-        operator.cluster.seed(obj)
-    else:
-        operator.cluster.edit(SECRET, NAMESPACE, "ranks-tls", {"data": obj["data"]})
-
-
-def deliver(operator: Operator) -> None:
-    """What the kubelets do within a minute or two."""
-    for name, pod in operator.pods().items():
-        operator.server(name).mounted = mounted_certificate(operator.cluster, pod)
-
-
-async def again(operator: Operator, seconds: float) -> None:
-    """What the queue does when the requeue that a reconcile asked for is due."""
-    await operator.clock.advance(seconds)
-    operator.queue.add(KEY)
-    await operator.settle()
-
-
-@pytest.fixture
-async def served(operator: Operator, ca: Ca, first: Pair) -> Operator:
-    """An operator whose tier serves TLS."""
-    put(operator, first, ca.pem)
-    operator.apply(spec(**TLS))
-    await operator.settle()
-    assert operator.condition("Ready")["status"] == "True", operator.condition("Ready")
-    return operator
-
-
-def engine_files(operator: Operator) -> dict[str, str]:
-    found = operator.cluster.peek(SECRET, NAMESPACE, operator.status()["engineSecret"])
-    assert found is not None
-    return {name: base64.b64decode(text).decode() for name, text in found["data"].items()}
-
-
-def certificates(operator: Operator) -> list[str]:
-    """The fingerprints that the ranks serve, as a client of any CA of the tests sees them."""
-    found = []
-    for index, name in enumerate(sorted(operator.pods())):
-        address = operator.pods()[name]["status"]["podIP"]
-        server = operator.server(name)
-        cas = engine_files(operator)["ca.crt"]
-        peer = server.verified(Address(address, tls=TlsName(NAMES[index], cas)))
-        assert peer is not None
-        found.append(peer.fingerprint)
-    return found
 
 
 def expiry(operator: Operator) -> float | None:
@@ -349,7 +277,7 @@ async def test_a_rank_under_another_name_is_not_told_a_token(served: Operator, c
     server.set_config({"tls-cert-file": "/etc/valkey/tls/tls.crt"})
     calls = len(server.calls)
     await served.resync()
-    assert served.condition("StoreReady")["reason"] == "SettingsNotApplied"
+    assert served.condition("StoreReady")["reason"] == reasons.TLS_RANK_UNTRUSTED
     assert "certificate is not trusted" in served.condition("StoreReady")["message"]
     assert {call.name for call in server.calls[calls:]} == {"connect"}
 

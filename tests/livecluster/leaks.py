@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -86,16 +87,19 @@ class Leaks:
     needles: Needles = field(default_factory=Needles)
     seen: dict[str, int] = field(default_factory=dict)
     """By kind of text: how many bytes were kept."""
-    _offsets: dict[Path, int] = field(default_factory=dict)
+    _offsets: dict[tuple[Path, int], int] = field(default_factory=dict)
     _arguments: set[bytes] = field(default_factory=set)
 
     def keep(self, kind: str, text: str | bytes) -> None:
         """Keep a text for the search at the end."""
         raw = text.encode() if isinstance(text, str) else text
+        self._append(kind, raw + b"\n", kind=kind)
+
+    def _append(self, name: str, raw: bytes, *, kind: str) -> None:
         self.seen[kind] = self.seen.get(kind, 0) + len(raw)
         self.kept.mkdir(parents=True, exist_ok=True)
-        with (self.kept / kind).open("ab") as file:
-            file.write(raw + b"\n")
+        with (self.kept / name).open("ab") as file:
+            file.write(raw)
 
     def keep_namespace(self, namespace: str, *, described: str) -> None:
         """Its objects, and what ``kubectl describe`` made of them. Learns its tokens."""
@@ -129,11 +133,17 @@ class Leaks:
                 self._arguments.add(arguments)
                 self.keep("arguments", arguments)
         for log in Path(self.facts["state"]).glob("*/log/pods/*/*/*.log"):
-            begin = self._offsets.get(log, 0)
+            inode, size = _identity(log)
+            begin = self._offsets.get((log, inode), 0)
+            if begin > size:
+                # Rotated: it begins anew.
+                begin = 0
             text = _read(log, begin)
             if text:
-                self._offsets[log] = begin + len(text)
-                self.keep(f"log-{log.parent.name}", text)
+                self._offsets[log, inode] = begin + len(text)
+                # A file for each log: a token that one look cut in two is whole again there.
+                kind = f"log-{log.parent.name}"
+                self._append(f"{kind}-{sha256(bytes(log)).hexdigest()[:12]}", text, kind=kind)
 
     def found(self, *more: Path) -> list[str]:
         """One line for each place with a token or a key: in what was kept, in the instance's own
@@ -149,6 +159,15 @@ class Leaks:
             if "logs" not in file.parts or file.suffix == ".log"
             if (hit := self.needles.search(_read(file)))
         ]
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    """Its inode and size."""
+    try:
+        state = file.stat()
+    except OSError:
+        return 0, 0
+    return state.st_ino, state.st_size
 
 
 def _read(file: Path, begin: int = 0) -> bytes:

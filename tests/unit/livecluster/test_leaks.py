@@ -119,6 +119,45 @@ def test_a_log_that_is_gone_by_the_end_was_read_before(leaks: Leaks, tmp_path: P
     assert "log-controller" in line
 
 
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "node-1" / "log" / "pods" / "ns_pod_uid" / "controller" / "0.log"
+
+
+def test_a_token_at_the_beginning_of_a_rotated_log_is_found(leaks: Leaks, log: Path) -> None:
+    log.write_text("all is well\n" * 20)
+    leaks.look()
+    log.write_text(f"{TOKEN}\n")
+    leaks.look()
+    log.write_text("")
+    (line,) = leaks.found()
+    assert "log-controller" in line
+
+
+def test_a_token_in_a_new_log_that_is_longer_than_the_old_is_found(leaks: Leaks, log: Path) -> None:
+    leaks.look()
+    log.rename(log.with_suffix(".log.20270115"))
+    log.write_text(f"{TOKEN}\n{'all is well' * 20}\n")
+    leaks.look()
+    log.write_text("")
+    (line,) = leaks.found()
+    assert "log-controller" in line
+    assert leaks.seen["log-controller"] > 200
+
+
+def test_a_token_of_which_two_looks_see_a_half_each_is_found(leaks: Leaks, log: Path) -> None:
+    other = log.parents[1] / "agent" / "0.log"
+    other.parent.mkdir()
+    for part in (TOKEN[:9], TOKEN[9:]):
+        with log.open("a") as file:
+            file.write(part)
+        other.write_text("all is well\n" * 5)
+        leaks.look()
+    log.write_text("")
+    (line,) = leaks.found()
+    assert "log-controller" in line
+
+
 def test_a_token_in_a_description_or_in_an_artefact_is_found(leaks: Leaks, tmp_path: Path) -> None:
     artefacts = tmp_path / "artefacts" / "deep"
     artefacts.mkdir(parents=True)

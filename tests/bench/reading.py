@@ -50,11 +50,15 @@ class Store:
         )
         self._rank = Rank(connection, address, writer="bench", budget=Budget(1 << 50))
         self._rank.start()
+        deadline = time.monotonic() + GIVE_UP
+        while not self._rank.tried:
+            assert time.monotonic() < deadline, "the rank does not answer"
+            time.sleep(0.01)
         stored = self._rank.settle(self._rank.store(self.keys))
         assert stored == set(self.keys)
 
     def close(self) -> None:
-        self._rank.close()
+        self._rank.close(deadline=time.monotonic() + GIVE_UP)
 
     def by_client(self) -> float:
         """Bytes/s of the load test's own client, every byte checked."""

@@ -1,6 +1,6 @@
 """``kvtier loadtest``: load a tier as its engines would, from the engine Secret alone.
 
-Exits 0, or 1 if a byte was wrong or nothing could be reached at all.
+Exits 0, or 1 if a byte was wrong, nothing could be reached at all, or an engine did not end.
 """
 
 import argparse
@@ -91,7 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long a hit waits, whatever its length, such as 330ms",
     )
     parser.epilog = (
-        "exit codes: 0 all right, 1 a byte was wrong or nothing was reachable, 2 bad input\n"
+        "exit codes: 0 all right, 1 a byte was wrong, nothing was reachable or an engine did not\n"
+        "end, 2 bad input\n"
         "docs/loadtest.md explains the report"
     )
 

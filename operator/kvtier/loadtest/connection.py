@@ -2,13 +2,14 @@
 
 import json
 import ssl
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kvtier.loadtest.striping import Striping
 from kvtier.loadtest.values import HEADER_BYTES
 from kvtier.redact import redact
+from kvtier.store.tls import client_context
 
 FILE = "connection.json"
 CA_FILE = "ca.crt"
@@ -49,8 +50,8 @@ class Connection:
     prefill_rates: tuple[tuple[float, float], ...]
     hit_latency: float
     hit_engine_time: float
-    username: str
-    password: str
+    username: str = field(repr=False)
+    password: str = field(repr=False)
     workers: int
     request_timeout: float
     ca_file: str | None
@@ -74,8 +75,8 @@ class Connection:
         if self.ca_file is None:
             return None
         try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
+            return client_context(Path(self.ca_file).read_text("ascii"))
+        except (OSError, ValueError) as error:
             raise BadSecret(
                 f"{CA_FILE}: not usable ({error}); mount the whole engine Secret of the tier"
             ) from None

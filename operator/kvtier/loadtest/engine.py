@@ -4,19 +4,30 @@ import heapq
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kvtier.breakeven.rates import prefill_rate
 from kvtier.loadtest import striping
 from kvtier.loadtest.connection import Connection
-from kvtier.loadtest.keys import chunk_hashes, wire_key
+from kvtier.loadtest.keys import chunk_hashes
 from kvtier.loadtest.measures import Completed, Outage, RankMeasures, Span
-from kvtier.loadtest.rank import Budget, Done, Rank
+from kvtier.loadtest.objects import Held, flat, objects, pack, unpack
+from kvtier.loadtest.rank import Budget, Done, Rank, connect_seconds
 from kvtier.loadtest.workload import Workload, arrivals, prompt
 
 TELL_SECONDS = 1.0
+POLL_SECONDS = 0.02
+CONNECT_SLACK = 0.5
+MENDERS_SECONDS = 0.5
+"""What is left of trying to connect at the end has so long; nothing depends on it."""
+LOADED_AHEAD = 1024
+"""So many loaded requests wait for the worker at most; the others wait to be looked up. More than
+any worker takes within T0, few enough for the memory of a small pod."""
+STORES_AHEAD = 64
+"""So many requests' chunks wait to be stored at most; those of the next are not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class Snapshot:
     engine: int
     final: bool
     arrived: int
+    stores_dropped: int
     completed: tuple[Completed, ...]
     errors: tuple[float, ...]
     ranks: tuple[RankMeasures, ...]
@@ -57,9 +69,10 @@ class _Request:
     ready: float
     number: int
     arrived: float = field(compare=False)
-    tokens: int = field(compare=False)
+    prefix: int = field(compare=False)
     hit_tokens: int = field(compare=False)
-    store: list[list[bytes]] = field(compare=False)
+    store: tuple[int, ...] = field(compare=False)
+    """By rank what to store afterwards, as ``pack`` has it."""
 
 
 class Engine:
@@ -79,21 +92,26 @@ class Engine:
             Rank(self._connection, address, writer=writer, budget=self._budget)
             for address in self._connection.ranks
         ]
-        self._loading: queue.SimpleQueue[tuple[int, float, int] | None] = queue.SimpleQueue()
-        self._storing: queue.SimpleQueue[list[list[bytes]] | None] = queue.SimpleQueue()
+        self._storing: queue.Queue[_Request | None] = queue.Queue(STORES_AHEAD)
         self._waiting: list[_Request] = []
         self._ready = threading.Condition()
         self._lock = threading.Lock()
         self._begin = 0.0
         self._arrived = 0
+        self.stores_dropped = 0
         self._completed: list[Completed] = []
         self._errors: list[float] = []
         self._errors_told = 0
 
     def connect(self) -> None:
-        """Return once each rank has been tried; whether that worked is part of the report."""
+        """Return once each rank has been tried, or has had the time for it, or at ``stop``;
+        whether that worked is part of the report."""
         for rank in self.ranks:
             rank.start()
+        deadline = time.monotonic() + connect_seconds(self._connection) + CONNECT_SLACK
+        while time.monotonic() < deadline and not all(rank.tried for rank in self.ranks):
+            if self._stop.wait(POLL_SECONDS):
+                return
 
     def run(self, tell: Callable[[Snapshot], None], *, begin: float) -> None:
         """Run until the time is over, the bytes are spent, or ``stop``; ``tell`` hears of it.
@@ -115,50 +133,59 @@ class Engine:
             next_tell += TELL_SECONDS
             tell(self._snapshot(final=False))
         self._stop.set()
-        self._loading.put(None)
-        self._storing.put(None)
+        for rank in self.ranks:
+            rank.end()
+        # If it is full the storing thread does not wait, and sees the stop.
+        with suppress(queue.Full):
+            self._storing.put_nowait(None)
         with self._ready:
             self._ready.notify_all()
         for thread in threads:
             thread.join()
+        deadline = time.monotonic() + MENDERS_SECONDS
         for rank in self.ranks:
-            rank.close()
+            rank.close(deadline=deadline)
         tell(self._snapshot(final=True))
 
     def stop(self) -> None:
         self._stop.set()
 
     def _arrive(self) -> None:
-        workload, begin = self._settings.workload, self._begin
-        for number, (at, prefix) in enumerate(arrivals(workload, engine=self._settings.number)):
-            if self._stop.wait(max(0.0, begin + at - time.monotonic())):
-                return
+        for _ in self._arrivals():
             with self._lock:
                 self._arrived += 1
-            self._loading.put((number, begin + at, prefix))
+
+    def _arrivals(self) -> Iterator[tuple[float, int]]:
+        """When a request comes on the monotonic clock, and its prefix, each not before it comes.
+
+        Who is behind goes on where it was: requests that wait need no memory.
+        """
+        for at, prefix in arrivals(self._settings.workload, engine=self._settings.number):
+            if self._stop.wait(max(0.0, self._begin + at - time.monotonic())):
+                return
+            yield self._begin + at, prefix
 
     def _load_all(self) -> None:
-        while (request := self._loading.get()) is not None and not self._stop.is_set():
-            loaded = self._load(*request)
+        for number, (arrived, prefix) in enumerate(self._arrivals()):
+            with self._ready:
+                while len(self._waiting) >= LOADED_AHEAD and not self._stop.is_set():
+                    self._ready.wait()
+            if self._stop.is_set():
+                return
+            loaded = self._load(number, arrived, prefix)
             with self._ready:
                 heapq.heappush(self._waiting, loaded)
                 self._ready.notify_all()
 
     def _load(self, number: int, arrived: float, prefix: int) -> _Request:
         """Look up, then fetch what is a hit."""
-        connection, settings = self._connection, self._settings
-        unique = f"{settings.run}/{settings.number}/{number}"
-        tokens = prompt(settings.workload, prefix=prefix, unique=unique)
-        hashes = chunk_hashes(tokens, chunk_tokens=connection.chunk_tokens)
-        held = striping.chunks_by_rank(connection.striping, hashes=hashes, ranks=len(self.ranks))
-        keys = [
-            {index: self._keys(rank, hashes[index]) for index in held[rank]}
-            for rank in range(len(self.ranks))
-        ]
+        connection = self._connection
+        keys = self._objects(number, prefix)
         there = self._on_all_ranks(
-            [[rank.look_up(_flat(mine))] for rank, mine in zip(self.ranks, keys, strict=True)]
+            [[rank.look_up(flat(mine))] for rank, mine in zip(self.ranks, keys, strict=True)]
         )
-        hit = self._hit(keys, there, chunks=len(hashes))
+        chunks = self._settings.workload.prompt_tokens // connection.chunk_tokens
+        hit = self._hit(keys, there, chunks=chunks)
         wanted = [[key for index in mine if index < hit for key in mine[index]] for mine in keys]
         read = self._on_all_ranks(
             [rank.fetch(mine) for rank, mine in zip(self.ranks, wanted, strict=True)]
@@ -168,7 +195,7 @@ class Engine:
         self._note_errors()
         lacking = [
             # What was there but could not be read, or not rightly, is stored again as well.
-            [key for key in _flat(mine) if key not in good or (key in asked and key not in got)]
+            {key for key in flat(mine) if key not in good or (key in asked and key not in got)}
             for mine, good, asked, got in zip(keys, there, map(set, wanted), read, strict=True)
         ]
         now = time.monotonic()
@@ -176,25 +203,21 @@ class Engine:
             ready=now + (connection.hit_latency if hit else 0),
             number=number,
             arrived=arrived,
-            tokens=settings.workload.prompt_tokens,
+            prefix=prefix,
             hit_tokens=hit * connection.chunk_tokens,
-            store=lacking,
+            store=tuple(pack(mine, lacks) for mine, lacks in zip(keys, lacking, strict=True)),
         )
 
-    def _keys(self, rank: int, chunk_hash: bytes) -> list[bytes]:
-        connection = self._connection
-        return [
-            wire_key(
-                prefix=connection.ranks[rank].prefix,
-                model=connection.model,
-                kv_rank=kv_rank,
-                chunk_hash=chunk_hash,
-            )
-            for kv_rank in connection.kv_ranks
-        ]
+    def _objects(self, number: int, prefix: int) -> list[Held]:
+        """The keys of a request's prompt."""
+        settings = self._settings
+        unique = f"{settings.run}/{settings.number}/{number}"
+        tokens = prompt(settings.workload, prefix=prefix, unique=unique)
+        hashes = chunk_hashes(tokens, chunk_tokens=self._connection.chunk_tokens)
+        return objects(self._connection, hashes)
 
     @staticmethod
-    def _hit(keys: "list[dict[int, list[bytes]]]", there: list[set[bytes]], *, chunks: int) -> int:
+    def _hit(keys: list[Held], there: list[set[bytes]], *, chunks: int) -> int:
         """The minimum over the ranks' answers; a chunk is there if all its objects are."""
         return striping.hit_chunks(
             [
@@ -221,12 +244,17 @@ class Engine:
             done = Completed(
                 at=time.time(),
                 ttft=free - request.arrived,
-                tokens=request.tokens,
+                tokens=self._settings.workload.prompt_tokens,
                 hit_tokens=request.hit_tokens,
             )
             with self._lock:
                 self._completed.append(done)
-            self._storing.put(request.store)
+            if not any(request.store):
+                continue
+            try:
+                self._storing.put_nowait(request)
+            except queue.Full:
+                self.stores_dropped += 1
 
     def _next(self) -> _Request | None:
         """The request that is ready first, once it is; None at the end."""
@@ -234,6 +262,7 @@ class Engine:
             while not self._stop.is_set():
                 left = self._waiting[0].ready - time.monotonic() if self._waiting else None
                 if left is not None and left <= 0:
+                    self._ready.notify_all()
                     return heapq.heappop(self._waiting)
                 self._ready.wait(left)
         return None
@@ -241,12 +270,15 @@ class Engine:
     def _engine_seconds(self, request: _Request) -> float:
         """What the request takes of the worker: the rest of the prompt at the rate of its whole
         length, and what a hit takes whatever its length."""
-        rate = prefill_rate(self._connection.prefill_rates, request.tokens)
+        tokens = self._settings.workload.prompt_tokens
+        rate = prefill_rate(self._connection.prefill_rates, tokens)
         held = self._connection.hit_engine_time if request.hit_tokens else 0.0
-        return held + (request.tokens - request.hit_tokens) / rate
+        return held + (tokens - request.hit_tokens) / rate
 
     def _store_all(self) -> None:
-        while (store := self._storing.get()) is not None and not self._stop.is_set():
+        while (request := self._storing.get()) is not None and not self._stop.is_set():
+            keys = self._objects(request.number, request.prefix)
+            store = [unpack(*each) for each in zip(keys, request.store, strict=True)]
             # A few at a time: a look-up that comes meanwhile waits for those only.
             step = self._connection.workers
             for first in range(0, max(map(len, store)), step):
@@ -273,6 +305,7 @@ class Engine:
             engine=self._settings.number,
             final=final,
             arrived=arrived,
+            stores_dropped=self.stores_dropped,
             completed=tuple(completed),
             errors=tuple(errors),
             ranks=tuple(rank.measures() for rank in self.ranks),
@@ -280,7 +313,3 @@ class Engine:
             outages=tuple(outage for rank in self.ranks for outage in rank.outages()),
             spent=self._budget.spent,
         )
-
-
-def _flat(objects: "dict[int, list[bytes]]") -> list[bytes]:
-    return [key for keys in objects.values() for key in keys]

@@ -1,6 +1,5 @@
 """One rank as one engine uses it: its connections, and a breaker that makes a dead rank a miss."""
 
-import socket
 import threading
 import time
 from collections import deque
@@ -10,15 +9,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from kvtier.loadtest.connection import Connection, RankAddress
-from kvtier.loadtest.measures import STALL_SECONDS, Kind, Outage, RankMeasures, Span
+from kvtier.loadtest.measures import STALL_SECONDS, Outage, RankMeasures, Span
+from kvtier.loadtest.resolve import Resolver
 from kvtier.loadtest.resp import Failed, Reply, RespConnection
 from kvtier.loadtest.values import Checker, Identity, Verdict, header, identity, payload
-from kvtier.redact import redact
 
 FIRST_RETRY = 0.05
 LAST_RETRY = 0.5
 CONNECT_SECONDS = 1.0
 """At least so long for a connection: that is the kernel's first wait for a lost packet."""
+
+
+def connect_seconds(connection: Connection) -> float:
+    """How long a new connection may take."""
+    return max(CONNECT_SECONDS, connection.request_timeout)
 
 
 class Budget:
@@ -67,6 +71,7 @@ class Rank:
         self._writer = writer
         self._budget = budget
         self._tls = connection.tls_context()
+        self._resolver = Resolver(address.host, address.port)
         self._threads = ThreadPoolExecutor(connection.workers, f"rank-{address.rank}")
         self._lock = threading.Lock()
         self._idle: list[RespConnection] = []
@@ -84,18 +89,27 @@ class Rank:
         self._mender = threading.Thread(target=self._mend, name=f"mend-{address.rank}", daemon=True)
 
     def start(self) -> None:
-        """Connect, and return once that has worked or failed."""
+        """Begin to connect; ``tried`` once that has worked or failed."""
         self._mender.start()
-        self._tried.wait()
 
-    def close(self) -> None:
-        """Within the request timeout; what is in flight is waited for."""
+    @property
+    def tried(self) -> bool:
+        return self._tried.is_set()
+
+    def end(self) -> None:
+        """Mend nothing any more; to be called of all ranks before the first is closed."""
         self._ended.set()
         self._down.set()
+
+    def close(self, *, deadline: float) -> None:
+        """What is in flight is waited for, which its timeout bounds; nobody waits for the mender
+        after ``deadline`` on the monotonic clock, as nothing depends on it."""
+        self.end()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        self._mender.join()
-        for link in self._idle:
-            link.close()
+        self._mender.join(max(0.0, deadline - time.monotonic()))
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
 
     def look_up(self, keys: Sequence[bytes]) -> "Future[Done]":
         """Which of the keys are there."""
@@ -277,26 +291,29 @@ class Rank:
         pause = FIRST_RETRY
         while True:
             self._down.wait()
+            # First cleared, then asked: the other way round the end could come in between.
+            self._down.clear()
             if self._ended.is_set():
                 return
-            self._down.clear()
             epoch, link = self._epoch, None
             try:
                 link = self._take()
                 link.exists([f"{self._address.prefix}@".encode()])
                 self._succeed()
                 self._idle.append(link)
-                while len(self._idle) < self._connection.workers:
+                while len(self._idle) < self._connection.workers and not self._ended.is_set():
                     self._idle.append(self._open())
             except Failed as failure:
                 self._fail(failure, link, epoch=epoch)
-                self._tried.set()
-                self._ended.wait(pause)
-                pause = min(2 * pause, LAST_RETRY)
+                failed = True
             else:
                 self._up = True
+                failed = False
+            finally:
                 self._tried.set()
-                pause = FIRST_RETRY
+            if failed:
+                self._ended.wait(pause)
+            pause = min(2 * pause, LAST_RETRY) if failed else FIRST_RETRY
 
     def _take(self) -> RespConnection:
         with suppress(IndexError):
@@ -304,11 +321,12 @@ class Rank:
         return self._open()
 
     def _open(self) -> RespConnection:
-        seconds = max(CONNECT_SECONDS, self._connection.request_timeout)
+        seconds = connect_seconds(self._connection)
+        address = self._resolver.address(seconds=seconds)
         link = RespConnection(seconds=seconds, tls=self._tls, host=self._address.host)
         try:
             link.open(
-                self._resolved(),
+                address,
                 username=self._connection.username,
                 password=self._connection.password,
             )
@@ -317,13 +335,3 @@ class Rank:
             raise
         link.seconds = self._connection.request_timeout
         return link
-
-    def _resolved(self) -> tuple[str, int]:
-        try:
-            found = socket.getaddrinfo(
-                self._address.host, self._address.port, type=socket.SOCK_STREAM
-            )
-        except OSError as error:
-            raise Failed(Kind.OTHER, redact(f"{self._address.host}: {error.strerror}")) from None
-        host, port = found[0][4][:2]
-        return str(host), int(port)

@@ -11,18 +11,21 @@ from kvtier.loadtest.connection import Connection
 from kvtier.loadtest.measures import Completed, Outage, RankMeasures, percentile
 
 Document = dict[str, Any]
+UNFINISHED = "Unfinished"
+"""How a run ended of which an engine did not end in time: the last that it told is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
     """All engines together. ``begin`` is in seconds since the epoch; ``reading`` are, by rank, the
-    seconds in which any engine read; ``ended_by`` is Duration, Bytes or Signal."""
+    seconds in which any engine read; ``ended_by`` is Duration, Bytes, Signal or Unfinished."""
 
     begin: float
     seconds: float
     engines: int
     requests: int
     ended_by: str
+    stores_dropped: int
     completed: Sequence[Completed]
     errors: Sequence[float]
     ranks: Sequence[RankMeasures]
@@ -43,6 +46,7 @@ def document(connection: Connection, results: Results) -> Document:
         "seconds": round(results.seconds, 3),
         "requests": results.requests,
         "completed": len(results.completed),
+        "storesDropped": results.stores_dropped,
         "ttftSeconds": _ttft([each.ttft for each in results.completed]),
         "tokens": {"requested": tokens, "hit": hit},
         "hitRate": _ratio(hit, tokens),
@@ -106,9 +110,9 @@ def _wrong(results: Results) -> Document:
 
 
 def exit_code(results: Results) -> int:
-    """1 if a byte was wrong, or no rank ever answered."""
-    wrong = any(_wrong(results).values())
-    return int(wrong or not any(rank.answered for rank in results.ranks))
+    """1 if a byte was wrong, no rank ever answered, or an engine had to be ended."""
+    bad = any(_wrong(results).values()) or results.ended_by == UNFINISHED
+    return int(bad or not any(rank.answered for rank in results.ranks))
 
 
 def table(report: Document) -> str:
@@ -131,6 +135,9 @@ def _lines(report: Document) -> Iterator[str]:
     yield ""
     yield f"  engines    {report['engines']}, {report['seconds']:.1f} s ({report['endedBy']})"
     yield f"  requests   {report['requests']:,} came, {report['completed']:,} completed"
+    if report["storesDropped"]:
+        dropped = report["storesDropped"]
+        yield f"  not stored what {dropped:,} of them lacked: stores were too far behind"
     if ttft["max"] is not None:
         yield "  TTFT       " + ", ".join(f"{name} {seconds(ttft[name])}" for name in ttft)
     yield f"  hit rate   {rate} of {report['tokens']['requested']:,} tokens"

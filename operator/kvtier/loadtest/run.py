@@ -1,6 +1,7 @@
 """A run: a process for each engine, and what they tell put together."""
 
 import multiprocessing
+import queue
 import secrets
 import signal
 import threading
@@ -13,14 +14,17 @@ from multiprocessing.connection import wait
 
 from kvtier.loadtest.connection import Connection
 from kvtier.loadtest.engine import Engine, EngineSettings, Snapshot
-from kvtier.loadtest.measures import Completed, Cover, merge_outages, merge_ranks
-from kvtier.loadtest.report import Results
+from kvtier.loadtest.measures import Completed, Cover, RankMeasures, merge_outages, merge_ranks
+from kvtier.loadtest.rank import connect_seconds
+from kvtier.loadtest.report import UNFINISHED, Results
 from kvtier.loadtest.workload import Workload
 
 POLL_SECONDS = 0.1
 SETTLED_SECONDS = 5.0
 GRACE_SECONDS = 15.0
-"""What is in flight at the end has so long beyond the request timeout; then it is ended."""
+"""What is in flight at the end has so long beyond its own timeout; then it is ended."""
+LEAVE_SECONDS = 5.0
+"""All engines together to end their processes, once they have told all."""
 
 Progress = Callable[[Results], None]
 
@@ -70,8 +74,9 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Results:
         finally:
             for pipe in pipes:
                 pipe.close()
+            leave = time.monotonic() + LEAVE_SECONDS
             for process in processes:
-                process.join(GRACE_SECONDS)
+                process.join(max(0.0, leave - time.monotonic()))
                 if process.is_alive():
                     process.kill()
                     process.join()
@@ -82,40 +87,52 @@ def _engine(pipe: Pipe, settings: EngineSettings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     engine = Engine(settings)
-    engine.connect()
+    begins: queue.SimpleQueue[float] = queue.SimpleQueue()
 
     def obey() -> None:
         with suppress(EOFError, OSError):
-            pipe.recv()
+            while (begin := pipe.recv()) is not None:
+                begins.put(begin)
         engine.stop()
+        begins.put(time.monotonic())
 
+    threading.Thread(target=obey, daemon=True).start()
+    engine.connect()
     # A parent that is gone needs no report.
     with suppress(EOFError, OSError):
         pipe.send(None)
-        begin: float = pipe.recv()
-        threading.Thread(target=obey, daemon=True).start()
-        engine.run(pipe.send, begin=begin)
+        engine.run(pipe.send, begin=begins.get())
 
 
 def _collect(
     plan: Plan, pipes: list[Pipe], *, stop: threading.Event, progress: Progress | None
 ) -> Results:
-    for pipe in pipes:
-        _receive(pipe)
+    connecting = set(pipes)
+    while connecting and not stop.is_set():
+        ready = [pipe for pipe in wait(connecting, POLL_SECONDS) if isinstance(pipe, Pipe)]
+        for pipe in ready:
+            _receive(pipe)
+            connecting.discard(pipe)
     begin, wall = time.monotonic(), time.time()
-    for pipe in pipes:
-        pipe.send(begin)
+    if not stop.is_set():
+        for pipe in pipes:
+            with suppress(OSError):
+                pipe.send(begin)
     told = False
     gathered = Gathered(plan, begin=wall)
     shown = 0
-    last = begin + plan.seconds + plan.connection.request_timeout + GRACE_SECONDS
+    grace = connect_seconds(plan.connection) + GRACE_SECONDS
+    last = begin + plan.seconds + grace
     while gathered.running:
         heard = wait([pipes[number] for number in gathered.running], POLL_SECONDS)
         for pipe in (each for each in pipes if each in heard):
-            gathered.add(_receive(pipe))
+            # None is of an engine that was stopped while it connected.
+            if snapshot := _receive(pipe):
+                gathered.add(snapshot)
         now = time.monotonic()
         if stop.is_set() and not told:
             told = True
+            last = min(last, now + grace)
             for number in gathered.running:
                 with suppress(OSError):
                     pipes[number].send(None)
@@ -125,15 +142,17 @@ def _collect(
             shown += 1
         gathered.settle(now - SETTLED_SECONDS)
         if now > last:
-            raise EngineDied(f"engines {sorted(gathered.running)} do not end")
+            break
     spent = time.monotonic() - begin
     ended_by = "Signal" if told else "Bytes" if gathered.spent else "Duration"
+    if gathered.running:
+        ended_by = UNFINISHED
     return gathered.results(seconds=spent, ended_by=ended_by)
 
 
-def _receive(pipe: Pipe) -> Snapshot:
+def _receive(pipe: Pipe) -> Snapshot | None:
     try:
-        snapshot: Snapshot = pipe.recv()
+        snapshot: Snapshot | None = pipe.recv()
     except (EOFError, OSError):
         raise EngineDied("an engine's process ended without a report; see above why") from None
     return snapshot
@@ -147,6 +166,7 @@ class Gathered:
         self.spent = False
         self._begin = begin
         self._engines = plan.engines
+        self._nothing = [RankMeasures(rank=each.rank) for each in plan.connection.ranks]
         self._requests = 0
         self._completed: list[Completed] = []
         self._errors: list[float] = []
@@ -176,9 +196,10 @@ class Gathered:
             engines=self._engines,
             requests=self._requests,
             ended_by=ended_by,
+            stores_dropped=sum(each.stores_dropped for each in latest),
             completed=self._completed,
             errors=self._errors,
-            ranks=merge_ranks([each.ranks for each in latest]) if latest else [],
+            ranks=merge_ranks([self._nothing, *(each.ranks for each in latest)]),
             reading=[cover.seconds() for cover in self._reading],
             outages=merge_outages(outage for each in latest for outage in each.outages),
         )

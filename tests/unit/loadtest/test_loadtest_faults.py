@@ -170,7 +170,8 @@ def test_a_hung_rank_stalls_requests_once_for_the_request_timeout(local_tier: Ne
 
     results = drive(tier.secret, workload=BUSY, during=hang)
     hung = results.ranks[0]
-    assert limit <= hung.longest_stall < 3 * limit
+    # A store may have hung a little before, and the look-up have waited behind it.
+    assert limit / 2 <= hung.longest_stall < 3 * limit
     assert hung.stall_seconds < 3 * limit, "more than the first request waited"
     assert hung.errors > 10
     (outage,) = results.outages
@@ -252,10 +253,10 @@ def test_the_bytes_moved_never_pass_the_bound(local_tier: NewLocalTier) -> None:
 def test_the_time_ends_a_run_that_cannot_keep_up(local_tier: NewLocalTier) -> None:
     tier = local_tier()
     tier.change(prefillRate=[{"tokens": 0, "tokensPerSecond": 100}])
+    before = set(threading.enumerate())
     begun = time.monotonic()
     results = drive(tier.secret, seconds=0.5, workload=BUSY)
     assert time.monotonic() - begun < 10
     assert results.requests > 5
     assert not results.completed
-    left = [each.name for each in threading.enumerate() if each.name.startswith(("rank", "mend"))]
-    assert not left
+    assert set(threading.enumerate()) <= before

@@ -28,6 +28,7 @@ def results(**changes: Any) -> Results:
         "engines": 2,
         "requests": 5,
         "ended_by": "Duration",
+        "stores_dropped": 0,
         "completed": [
             Completed(at=BEGIN + 0.2, ttft=0.1, tokens=1000, hit_tokens=0),
             Completed(at=BEGIN + 0.9, ttft=0.4, tokens=1000, hit_tokens=512),
@@ -113,6 +114,17 @@ def test_a_wrong_byte_fails_the_run(kind: str) -> None:
 def test_a_run_fails_if_no_rank_ever_answered_and_not_if_one_did() -> None:
     assert report.exit_code(results()) == 0
     assert report.exit_code(results(ranks=[RankMeasures(rank=0), RankMeasures(rank=1)])) == 1
+
+
+def test_a_run_of_which_an_engine_did_not_end_fails() -> None:
+    assert report.exit_code(results(ended_by=report.UNFINISHED)) == 1
+
+
+def test_stores_that_were_dropped_are_told(connection: Connection) -> None:
+    found = report.document(connection, results(stores_dropped=3))
+    assert found["storesDropped"] == 3
+    assert "not stored what 3 of them lacked" in report.table(found)
+    assert "not stored" not in report.table(report.document(connection, results()))
 
 
 def test_the_table_names_each_rank_each_outage_and_what_was_wrong(connection: Connection) -> None:

@@ -132,12 +132,12 @@ async def test_no_more_requests_are_in_flight_than_allowed(apiserver, namespace)
         at_work = most = 0
         send = cluster._send
 
-        async def counting(*arguments):
+        async def counting(*arguments, **options):
             nonlocal at_work, most
             at_work += 1
             most = max(most, at_work)
             try:
-                return await send(*arguments)
+                return await send(*arguments, **options)
             finally:
                 at_work -= 1
 

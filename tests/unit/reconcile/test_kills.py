@@ -15,36 +15,37 @@ MAIN = (
     *("delete", "delete_and_create_again"),
 )
 OTHERS = tuple(name for name in SCENARIOS if name not in MAIN)
-PAIRS = 60
+PAIRS = 30
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("name", MAIN)
-async def test_stopped_on_either_side_of_any_call_it_ends_as_if_it_had_not_been(name: str) -> None:
+async def test_stopped_on_either_side_of_every_second_call_it_ends_the_same(name: str) -> None:
     campaign = await Campaign.of(name)
-    runs = [(blow,) for call in campaign.calls for blow in stops(call)]
+    # After one call is before the next one: every state is seen by one kind of next process.
+    runs = [(blow,) for call in campaign.calls[::2] for blow in stops(call)]
     count, wrong = await campaign.strike_each(runs)
     assert not wrong, "\n".join(wrong)
-    assert count == 2 * len(campaign.calls) > 0
+    assert count >= len(campaign.calls) > 0
 
 
 @pytest.mark.parametrize("name", OTHERS)
-async def test_stopped_at_every_third_call_of_what_is_rarer_it_ends_the_same(name: str) -> None:
+async def test_stopped_at_every_sixth_call_of_what_is_rarer_it_ends_the_same(name: str) -> None:
     campaign = await Campaign.of(name)
-    runs = [(stops(call)[call.index % 2],) for call in campaign.calls[::3]]
+    runs = [(stops(call)[turn % 2],) for turn, call in enumerate(campaign.calls[::6])]
     _, wrong = await campaign.strike_each(runs)
     assert not wrong, "\n".join(wrong)
     assert runs
 
 
 @pytest.mark.parametrize("name", MAIN)
-async def test_an_error_at_any_call_changes_nothing_in_the_end(name: str) -> None:
+async def test_an_error_at_every_third_call_changes_nothing_in_the_end(name: str) -> None:
     campaign = await Campaign.of(name)
     runs = []
-    for call in campaign.calls:
+    for turn, call in enumerate(campaign.calls[::3]):
         fitting = errors(call)
-        runs.append((fitting[call.index % len(fitting)],))
+        runs.append((fitting[turn % len(fitting)],))
     _, wrong = await campaign.strike_each(runs)
     assert not wrong, "\n".join(wrong)
     assert runs

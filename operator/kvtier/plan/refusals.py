@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from kvtier.plan.observed import Object, RankState
 from kvtier.render.names import rank_name
 
-# "create Pod chat-r0-0 in StatefulSet chat-r0 failed error: <what the API server said>"
-_PREFACE = re.compile(r"^create Pod \S+ in StatefulSet \S+ failed error: ")
+# "Create Pod chat-r0-0 in StatefulSet chat-r0 failed error: <what the API server said>"; the case of
+# the verb is another in other releases of Kubernetes.
+_PREFACE = re.compile(r"^[Cc]reate Pod \S+ in StatefulSet \S+ failed error: ")
 
 
 def refusals(

@@ -9,7 +9,7 @@ from kvtier.plan.refusals import refusals
 
 QUOTA = "exceeded quota: small, requested: limits.memory=64Mi, used: 0, limited: limits.memory=32Mi"
 REFUSED = (
-    'create Pod chat-r0-0 in StatefulSet chat-r0 failed error: pods "chat-r0-0" is forbidden: '
+    'Create Pod chat-r0-0 in StatefulSet chat-r0 failed error: pods "chat-r0-0" is forbidden: '
     f"{QUOTA}"
 )
 OWNERS = {("StatefulSet", "chat-r0"): {"metadata": {"uid": "of-rank-0"}}}
@@ -30,8 +30,9 @@ def found(*events: Any, pod: str | None = None) -> dict[int, str]:
     return refusals("chat", events=events, states=states, children=OWNERS)
 
 
-def test_a_quota_is_told_in_the_servers_words_without_the_pods_name() -> None:
-    told = found(event("FailedCreate", at="2026-01-01T00:00:05Z"))
+@pytest.mark.parametrize("message", [REFUSED, REFUSED.replace("Create", "create")])
+def test_a_quota_is_told_in_the_servers_words_without_the_pods_name(message: str) -> None:
+    told = found(event("FailedCreate", at="2026-01-01T00:00:05Z", message=message))
     assert told == {0: f'pods "<pod>" is forbidden: {QUOTA}'}
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from kvtier.plan.observed import Object, RankState
 from kvtier.render.names import rank_name
 
-# "Create Pod chat-r0-0 in StatefulSet chat-r0 failed error: <what the API server said>"; the case of
-# the verb is another in other releases of Kubernetes.
+# "Create Pod chat-r0-0 in StatefulSet chat-r0 failed error: <what the API server said>"; the verb's
+# case is another in other releases of Kubernetes.
 _PREFACE = re.compile(r"^[Cc]reate Pod \S+ in StatefulSet \S+ failed error: ")
 
 

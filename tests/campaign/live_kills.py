@@ -43,6 +43,8 @@ MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
     (re.compile(r"kvtt-[0-9a-f]{48}"), "<token>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
+    # A hash of the template, with the time of a restart that a person asked for.
+    (re.compile(r'(?<="controller-revision-hash": ")[^"]+'), "<revision>"),
     (re.compile(r"\bnode-\d\b"), "<node>"),
     (re.compile(r"\bzone=zone-\w\b"), "<zone>"),
 )

@@ -26,7 +26,7 @@ from livecluster.faults import Faults
 from livecluster.fixtures import NewTier
 from livecluster.installation import NAMESPACE, RELEASE, Installation
 from livecluster.poison import poisoned
-from livecluster.replicas import Replicas
+from livecluster.replicas import Replicas, scaled
 from livecluster.tier import Tier
 from livecluster.waiting import eventually, never
 
@@ -49,10 +49,7 @@ def tier(new_tier: NewTier) -> Tier:
 
 @pytest.fixture
 def replicas(kvtier: Installation) -> Iterator[Replicas]:
-    found = Replicas(kvtier)
-    yield found
-    found.scale(1)
-    kvtier.pod()
+    yield from scaled(kvtier)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from livecluster.faults import Faults, stopped_processes
 from livecluster.fixtures import NewTier
 from livecluster.installation import RESYNC, Installation
 from livecluster.poison import poisoned
-from livecluster.replicas import Replicas
+from livecluster.replicas import Replicas, scaled
 from livecluster.tier import Tier
 from livecluster.waiting import eventually
 
@@ -37,10 +37,7 @@ PROMPT = 5.0
 
 @pytest.fixture
 def replicas(kvtier: Installation) -> Iterator[Replicas]:
-    found = Replicas(kvtier)
-    yield found
-    found.scale(1)
-    kvtier.pod()
+    yield from scaled(kvtier)
 
 
 def ready_tier(new_tier: NewTier, name: str = "chat") -> Tier:

@@ -1,7 +1,6 @@
 """What users and accidents do to a tier while the operator is struck."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from kills.world import KEY, World
 from kvtier.cluster.protocol import (
@@ -13,6 +12,7 @@ from kvtier.cluster.protocol import (
     TIER,
 )
 from kvtier.store.protocol import REVISION_USER
+from small_tier import spec
 
 NAMESPACE, NAME = KEY
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
@@ -25,20 +25,6 @@ OTHERS_SERVICE = {
 }
 
 Scenario = Callable[[World], Awaitable[None]]
-
-
-def spec(**store: Any) -> dict[str, Any]:
-    """The spec of a tier of two small ranks."""
-    return {
-        "model": {
-            "name": "tiny",
-            "revision": "r1",
-            "kvCacheDtype": "bfloat16",
-            "layout": {"gqa": {"layers": 2, "kvHeads": 2, "headDim": 64}},
-        },
-        "pool": {"ranks": 2, "prefillRate": [{"tokensPerSecond": 5000}]},
-        "store": {"memoryPerRank": "256Mi", "cpu": "100m", **store},
-    }
 
 
 async def create(world: World) -> None:

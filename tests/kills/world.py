@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from kvtier.api.types import API_VERSION, KIND
 from kvtier.cluster.fake import FakeCluster, Request, Stopped
-from kvtier.cluster.protocol import CONFIGMAP, EVENT, POD, SECRET, TIER, Object
+from kvtier.cluster.protocol import EVENT, POD, SECRET, TIER, Object
 from kvtier.controller import Watcher
 from kvtier.generation.record import from_json
 from kvtier.metrics import Metrics
@@ -26,18 +26,17 @@ from kvtier.reconcile.memory import Key
 from kvtier.reconcile.queue import KeyedQueue
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
 from kvtier.render.names import (
-    CONFIG_KEY,
     RANK_LABEL,
     RECORD_KEY,
     TIER_LABEL,
     TOKEN_KEY,
     acl_key,
     acl_name,
-    config_name,
 )
 from kvtier.render.render import RenderSettings
 from kvtier.store.fake import FakeServer, FakeStores
 from kvtier.store.protocol import Address
+from small_tier import read_conf
 
 KEY: Key = ("serving", "demo")
 RESYNC = 300.0
@@ -323,12 +322,6 @@ class World:
         assert secret is not None
         text = secret["data"][acl_key(int(labels[RANK_LABEL]))]
         self.stores.servers[address] = FakeServer(
-            acl_file=base64.b64decode(text).decode(), settings=self._settings(labels[TIER_LABEL])
+            acl_file=base64.b64decode(text).decode(),
+            settings=read_conf(self.cluster, namespace=KEY[0], tier=labels[TIER_LABEL]),
         )
-
-    def _settings(self, tier: str) -> dict[str, str]:
-        """What is in the tier's valkey.conf."""
-        found = self.cluster.peek(CONFIGMAP, KEY[0], config_name(tier))
-        assert found is not None
-        words = (line.split(maxsplit=1) for line in found["data"][CONFIG_KEY].splitlines())
-        return {pair[0]: pair[1].strip('"') for pair in words if len(pair) == 2 and pair[0] != "#"}

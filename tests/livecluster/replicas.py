@@ -114,3 +114,11 @@ class Replicas:
 def _iptables(pid: int, *rule: str) -> None:
     command = ["nsenter", f"--net=/proc/{pid}/ns/net", "--", "iptables", "-w", *rule, "-j", "DROP"]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def scaled(kvtier: Installation) -> Iterator[Replicas]:
+    """The body of a fixture: as many controllers as a test wants, and one after it."""
+    found = Replicas(kvtier)
+    yield found
+    found.scale(1)
+    kvtier.pod()

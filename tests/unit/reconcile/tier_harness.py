@@ -5,34 +5,21 @@ from typing import Any
 
 from kvtier.api.types import API_VERSION, KIND
 from kvtier.cluster.fake import FakeCluster
-from kvtier.cluster.protocol import CONFIGMAP, POD, SECRET, STATEFULSET, TIER, Object
+from kvtier.cluster.protocol import POD, SECRET, STATEFULSET, TIER, Object
 from kvtier.controller import Watcher
 from kvtier.metrics import Metrics
 from kvtier.plan.observed import EventSpec
 from kvtier.reconcile.clock import FakeClock
 from kvtier.reconcile.memory import Key
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
-from kvtier.render.names import CONFIG_KEY, TLS_VOLUME, acl_key, acl_name, config_name
+from kvtier.render.names import TLS_VOLUME, acl_key, acl_name
 from kvtier.render.render import RenderSettings
 from kvtier.store.fake import FakeServer, FakeStores
 from kvtier.store.protocol import Address
+from small_tier import read_conf, spec
 
 KEY: Key = ("serving", "demo")
 RESYNC = 300.0
-
-
-def spec(**store: Any) -> dict[str, Any]:
-    """The spec of a tier of two small ranks."""
-    return {
-        "model": {
-            "name": "tiny",
-            "revision": "r1",
-            "kvCacheDtype": "bfloat16",
-            "layout": {"gqa": {"layers": 2, "kvHeads": 2, "headDim": 64}},
-        },
-        "pool": {"ranks": 2, "prefillRate": [{"tokensPerSecond": 5000}]},
-        "store": {"memoryPerRank": "256Mi", "cpu": "100m", **store},
-    }
 
 
 class PlainQueue:
@@ -148,7 +135,7 @@ class Operator:
             acl_file = base64.b64decode(secret["data"][acl_key(rank)]).decode()
             self.stores.servers[address] = FakeServer(
                 acl_file=acl_file,
-                settings=read_conf(self.cluster),
+                settings=read_conf(self.cluster, namespace=KEY[0], tier=KEY[1]),
                 mounted=mounted_certificate(self.cluster, pod),
             )
 
@@ -183,11 +170,3 @@ def mounted_certificate(cluster: FakeCluster, pod: Object) -> tuple[bytes, bytes
             certificate, key = (base64.b64decode(found["data"][k]) for k in ("tls.crt", "tls.key"))
             return certificate, key
     return None
-
-
-def read_conf(cluster: FakeCluster) -> dict[str, str]:
-    """The settings in the tier's valkey.conf."""
-    found = cluster.peek(CONFIGMAP, KEY[0], config_name(KEY[1]))
-    assert found is not None
-    lines = (line.split(maxsplit=1) for line in found["data"][CONFIG_KEY].splitlines())
-    return {parts[0]: parts[1].strip('"') for parts in lines if len(parts) == 2 and parts[0] != "#"}

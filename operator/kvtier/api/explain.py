@@ -1,6 +1,7 @@
 """Validation errors as lines that name the field and the fix."""
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -12,6 +13,9 @@ from pydantic_core import ErrorDetails
 
 from kvtier.api.scalars import shown
 from kvtier.api.types import KVCacheTier
+
+_PLAIN = re.compile(r"[!-~]{1,120}")
+"""Names as people write them: printable and without spaces."""
 
 
 def lines(error: ValidationError) -> list[str]:
@@ -26,7 +30,9 @@ def path(loc: tuple[int | str, ...]) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         elif part != "[key]":
-            text += f".{part}" if text else str(part)
+            # An unknown field may have any name, also one that would break the line.
+            name = part if _PLAIN.fullmatch(part) else shown(part)
+            text += f".{name}" if text else name
     return text or "the document"
 
 

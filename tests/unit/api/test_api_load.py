@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tiers import SMALLEST, changed
 
@@ -236,6 +236,7 @@ ITEMS = st.fixed_dictionaries({}, optional=dict.fromkeys(ITEM_FIELDS, LEAVES))
 @given(
     edits=st.dictionaries(st.sampled_from(PATHS), VALUES | st.lists(ITEMS, max_size=3), max_size=4)
 )
+@example(edits={"spec.model.layout.mla": {"two\nlines": False}})
 def test_a_document_near_the_schema_is_a_tier_or_invalid_and_nothing_else(
     edits: dict[str, Any],
 ) -> None:

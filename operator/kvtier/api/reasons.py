@@ -34,6 +34,16 @@ TLS_CERTIFICATE_EXPIRED: Final = "TLSCertificateExpired"
 TLS_NAMES_MISSING: Final = "TLSNamesMissing"
 TLS_RANK_UNTRUSTED: Final = "TLSRankUntrusted"
 
+TLS_SECRET_NOT_USABLE: Final = (
+    TLS_SECRET_NOT_FOUND,
+    TLS_SECRET_INVALID,
+    TLS_KEY_MISMATCH,
+    TLS_CERTIFICATE_UNTRUSTED,
+    TLS_CERTIFICATE_EXPIRED,
+    TLS_NAMES_MISSING,
+)
+"""With any of these nothing that mounts the certificate is made or changed."""
+
 # GenerationCurrent
 LIVE: Final = "Live"
 RECORD_UNREADABLE: Final = "RecordUnreadable"
@@ -78,12 +88,7 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         SETTINGS_NOT_APPLIED,
         APPLY_FAILED,
         PAUSED,
-        TLS_SECRET_NOT_FOUND,
-        TLS_SECRET_INVALID,
-        TLS_KEY_MISMATCH,
-        TLS_CERTIFICATE_UNTRUSTED,
-        TLS_CERTIFICATE_EXPIRED,
-        TLS_NAMES_MISSING,
+        *TLS_SECRET_NOT_USABLE,
         TLS_RANK_UNTRUSTED,
     ),
     GENERATION_CURRENT: (LIVE, NOT_PUBLISHED),

@@ -53,9 +53,8 @@ def _was_complete(tier: KVCacheTier) -> bool:
         return False
     conditions = {each["type"]: each for each in tier.status.get("conditions", ())}
     reason = conditions.get(reasons.STORE_READY, {}).get("reason", "")
-    # Without a certificate that can be used, nothing that mounts it was made.
     lacking = ("", reasons.NAME_CONFLICT, reasons.APPLY_FAILED, reasons.PAUSED)
-    return reason not in lacking and not reason.startswith("TLS")
+    return reason not in (*lacking, *reasons.TLS_SECRET_NOT_USABLE)
 
 
 def _listed(items: list[str]) -> str:

@@ -282,6 +282,20 @@ async def test_a_rank_under_another_name_is_not_told_a_token(served: Operator, c
     assert {call.name for call in server.calls[calls:]} == {"connect"}
 
 
+async def test_a_child_lost_beside_an_untrusted_rank_was_repaired_not_created(
+    served: Operator, ca: Ca
+) -> None:
+    server = served.server("demo-r1-0")
+    server.mounted = ca.issue("elsewhere").files()
+    server.set_config({"tls-cert-file": "/etc/valkey/tls/tls.crt"})
+    await served.resync()
+    assert served.condition("StoreReady")["reason"] == reasons.TLS_RANK_UNTRUSTED
+    served.cluster.remove(SERVICE, NAMESPACE, "demo-r0")
+    await served.settle()
+    told = [f"{event.reason}: {event.message}" for event in served.recorder.events]
+    assert told[-1] == "Repaired: Created again: Service demo-r0."
+
+
 async def test_a_lost_record_is_adopted_from_ranks_that_speak_tls(served: Operator) -> None:
     token = engine_files(served)["token"]
     engine = served.status()["engineSecret"]

@@ -58,6 +58,7 @@ NOT_MEASURED: Final = "NotMeasured"
 LINK_NOT_DECLARED: Final = "LinkNotDeclared"
 T0_NOT_DECLARED: Final = "T0NotDeclared"
 BELOW_BREAK_EVEN: Final = "BelowBreakEven"
+LOWER_BOUND_ONLY: Final = "LowerBoundOnly"
 
 # Events that are no condition.
 CREATED: Final = "Created"
@@ -93,6 +94,12 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     GENERATION_CURRENT: (LIVE, NOT_PUBLISHED),
     READY: (TIER_READY, NOT_READY),
-    PLACEMENT_ACCEPTED: (NOT_MEASURED, LINK_NOT_DECLARED, T0_NOT_DECLARED, BELOW_BREAK_EVEN),
+    PLACEMENT_ACCEPTED: (
+        NOT_MEASURED,
+        LINK_NOT_DECLARED,
+        T0_NOT_DECLARED,
+        BELOW_BREAK_EVEN,
+        LOWER_BOUND_ONLY,
+    ),
 }
 """The reasons that each condition type can carry."""

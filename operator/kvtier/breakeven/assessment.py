@@ -16,14 +16,32 @@ class Verdict(StrEnum):
     NEVER_PAYS = "NeverPays"
 
 
+class Evidence(StrEnum):
+    """Where a figure came from: the spec, a probe, or the engines' own metrics."""
+
+    DECLARED = "Declared"
+    PROBED = "Probed"
+    OBSERVED = "Observed"
+
+
 @dataclass(frozen=True, slots=True)
 class LinkFigures:
-    """A link and where its figures came from (``Declared`` is all that this release has)."""
+    """A link and where its figures came from.
+
+    ``bytes_per_second`` is B, the whole path into one engine's node, all ranks read at once. Of a
+    measured link ``at`` says when (RFC 3339), ``node`` from which node, and
+    ``slowest_rank_bytes_per_second`` the rate of the rank that a prompt waits for. ``lower_bound``:
+    whoever measured was itself the limit, so the link gives at least this.
+    """
 
     domain: str
     bytes_per_second: float
     round_trip_seconds: float
-    evidence: str = "Declared"
+    evidence: Evidence = Evidence.DECLARED
+    at: str | None = None
+    node: str | None = None
+    slowest_rank_bytes_per_second: float | None = None
+    lower_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +114,15 @@ class Assessment:
         """The link under the field names of ``status.measured``, unrounded; None without one."""
         if self.link is None:
             return None
-        return {
+        document: dict[str, Any] = {
             "bytesPerSecond": _whole(self.link.bytes_per_second),
             "roundTripSeconds": self.link.round_trip_seconds,
-            "evidence": self.link.evidence,
+            "evidence": self.link.evidence.value,
             "ratio": self.ratio,
         }
+        if self.link.at is not None:
+            document["at"] = self.link.at
+        return document
 
     def _break_even(self, rounded: Callable[[float], float]) -> dict[str, Any]:
         document: dict[str, Any] = {

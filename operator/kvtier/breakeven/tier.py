@@ -1,8 +1,9 @@
 """Break-even of a ``KVCacheTier``: from its spec to figures and a verdict.
 
-B is the declared link, divided for ``Hash`` by the imbalance of the hit's chunks over the ranks: a
-prompt waits for the fullest one. R is linear between the declared prompt lengths and that of the
-nearest outside them. B* takes the smallest declared R: below that bandwidth no length can win.
+B is the measured link, else the declared one, divided for ``Hash`` by the imbalance of the hit's
+chunks over the ranks: a prompt waits for the fullest one. R is linear between the declared prompt
+lengths and that of the nearest outside them. B* takes the smallest declared R: below that bandwidth
+no length can win.
 """
 
 import math
@@ -13,7 +14,7 @@ from kvtier.api.scalars import parse_duration
 from kvtier.api.types import KVCacheTierSpec, LengthQuantile, Striping
 from kvtier.breakeven import model, rates, sizes
 from kvtier.breakeven.assessment import Assessment, Lengths, LinkFigures, Row, Verdict
-from kvtier.breakeven.checks import positive
+from kvtier.breakeven.checks import not_negative, positive
 from kvtier.breakeven.imbalance import expected_imbalance
 from kvtier.breakeven.search import first_win
 from kvtier.breakeven.verdict import judge
@@ -106,15 +107,26 @@ def declared_link(spec: KVCacheTierSpec) -> LinkFigures | None:
     )
 
 
-def assess(spec: KVCacheTierSpec, *, compression: float = 1.0) -> Assessment:
-    """Judge a tier by what it declares.
+def assess(
+    spec: KVCacheTierSpec,
+    *,
+    link: LinkFigures | None = None,
+    link_age: float | None = None,
+    compression: float = 1.0,
+) -> Assessment:
+    """Judge a tier by what it declares, or by a link that was measured.
 
+    ``link`` takes the place of the declared one; ``link_age`` is how many seconds ago it was
+    measured, for the message (without it the message has the time, and so stays the same).
     ``compression`` is 1 for every connector of today: they move raw bytes. Raises ValueError when
-    it is not positive; a spec that ``parse_tier`` returned never makes it raise.
+    a figure is not positive; a spec that ``parse_tier`` returned never makes it raise.
     """
     positive(compression=compression)
+    if link is not None:
+        positive(bytes_per_second=link.bytes_per_second)
+        not_negative(round_trip_seconds=link.round_trip_seconds)
     wire = wire_bytes_per_token(spec)
-    tier = _Tier(spec, wire=wire, compression=compression)
+    tier = _Tier(spec, link=link or declared_link(spec), wire=wire, compression=compression)
     break_even = model.break_even_bandwidth(
         bytes_per_token=wire,
         rate=min(rate for _, rate in tier.rates),
@@ -131,6 +143,8 @@ def assess(spec: KVCacheTierSpec, *, compression: float = 1.0) -> Assessment:
     verdict, reason, message = judge(
         break_even=break_even,
         link=tier.link,
+        link_age=link_age,
+        ranks=spec.pool.ranks,
         t0_seconds=tier.t0,
         minimum_hit=minimum_hit,
         lengths=lengths,
@@ -188,8 +202,15 @@ def _points(quantiles: list[LengthQuantile]) -> list[rates.Point]:
 class _Tier:
     """The spec's figures as plain numbers, and the model applied to them at one length."""
 
-    def __init__(self, spec: KVCacheTierSpec, *, wire: int, compression: float) -> None:
-        self.link = declared_link(spec)
+    def __init__(
+        self,
+        spec: KVCacheTierSpec,
+        *,
+        link: LinkFigures | None,
+        wire: int,
+        compression: float,
+    ) -> None:
+        self.link = link
         self.t0 = t0_seconds(spec)
         self.rates: list[rates.Point] = sorted(
             (float(point.tokens), float(point.tokens_per_second))

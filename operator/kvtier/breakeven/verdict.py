@@ -5,16 +5,21 @@ whatever else is unknown; beyond that, no verdict without a link and T0.
 """
 
 import math
+from typing import Final
 
 from kvtier.api import reasons
-from kvtier.breakeven.assessment import Lengths, LinkFigures, Verdict
-from kvtier.breakeven.words import digits, gigabits, seconds
+from kvtier.breakeven.assessment import Evidence, Lengths, LinkFigures, Verdict
+from kvtier.breakeven.words import age, digits, gigabits, gigabytes, seconds
+
+_EVIDENCE: Final = {Evidence.PROBED: "measured", Evidence.OBSERVED: "seen by engines"}
 
 
 def judge(
     *,
     break_even: float,
     link: LinkFigures | None,
+    link_age: float | None,
+    ranks: int,
     t0_seconds: float | None,
     minimum_hit: float | None,
     lengths: Lengths,
@@ -34,11 +39,16 @@ def judge(
             f"Break-even is {gigabits(break_even)}, but no link is known: declare one in "
             "placement.links.",
         )
-    compared = (
-        f"The {link.domain} link gives {gigabits(link.bytes_per_second)}, break-even is "
-        f"{gigabits(break_even)}."
-    )
-    if link.bytes_per_second <= break_even:
+    compared = _compared(link, break_even=break_even, ranks=ranks, age_seconds=link_age)
+    short = link.bytes_per_second <= break_even
+    if link.lower_bound and (short or (minimum_hit is not None and math.isinf(minimum_hit))):
+        return (
+            Verdict.UNKNOWN,
+            reasons.LOWER_BOUND_ONLY,
+            "Whoever measured the link was itself the limit, so the link may be faster. "
+            f"{compared}",
+        )
+    if short:
         return (
             Verdict.NEVER_PAYS,
             reasons.BELOW_BREAK_EVEN,
@@ -67,6 +77,29 @@ def judge(
         Verdict.PAYS_WHEN_LONG.value,
         f"Only hits of {minimum_hit:,.0f} tokens and more are faster than computing them again: "
         f"{share}. {compared}",
+    )
+
+
+def _compared(
+    link: LinkFigures, *, break_even: float, ranks: int, age_seconds: float | None
+) -> str:
+    if link.evidence is Evidence.DECLARED:
+        return (
+            f"The {link.domain} link gives {gigabits(link.bytes_per_second)}, break-even is "
+            f"{gigabits(break_even)}."
+        )
+    source = f"the {link.domain} link"
+    if link.slowest_rank_bytes_per_second is not None:
+        source = f"slowest rank x {ranks}"
+    least = " at least" if link.lower_bound else ""
+    if age_seconds is not None:
+        when = f" {age(age_seconds)} ago"
+    else:
+        when = "" if link.at is None else f" at {link.at}"
+    where = "" if link.node is None else f" from {link.node}"
+    return (
+        f"It needs {gigabytes(break_even)}, {source} gives{least} "
+        f"{gigabytes(link.bytes_per_second)}, {_EVIDENCE[link.evidence]}{when}{where}."
     )
 
 

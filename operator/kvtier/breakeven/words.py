@@ -18,6 +18,18 @@ def gigabits(bytes_per_second: float) -> str:
     return f"{digits(bytes_per_second * 8 / 1e9)} Gb/s"
 
 
+def gigabytes(bytes_per_second: float) -> str:
+    return f"{digits(bytes_per_second / 1e9)} GB/s"
+
+
+def age(duration: float) -> str:
+    """How long ago, in the largest whole unit: 40 s, 4 min, 6 h, 3 d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if duration >= length:
+            return f"{int(duration // length)} {unit}"
+    return f"{int(max(duration, 0))} s"
+
+
 def seconds(duration: float) -> str:
     """Seconds from one second on, milliseconds below."""
     return f"{digits(duration)} s" if abs(duration) >= 1 else f"{digits(duration * 1000)} ms"

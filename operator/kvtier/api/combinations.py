@@ -22,8 +22,8 @@ class Row:
 
 
 # Shard is one LMCache server per rank, and its list of servers excludes pipelines. Hash is one
-# server whose plugin spreads the chunks, for any model. No release can store under prefill context
-# parallelism: its keys carry no chunk index.
+# server whose plugin spreads the chunks, for any model; of hybrids nobody has run more than that.
+# No release can store under prefill context parallelism: its keys carry no chunk index.
 ROWS = (
     Row(Connector.LMCACHE_MP, "0.5", Striping.SHARD, "gqa", pipeline=False, decode_context=False),
     Row(Connector.LMCACHE_MP, "0.5", Striping.SHARD, "mla", pipeline=False, decode_context=False),
@@ -37,6 +37,7 @@ ROWS = (
     ),
     Row(Connector.LMCACHE_MP, "0.5", Striping.HASH, "gqa", pipeline=True, decode_context=False),
     Row(Connector.LMCACHE_MP, "0.5", Striping.HASH, "mla", pipeline=True, decode_context=True),
+    Row(Connector.LMCACHE_MP, "0.5", Striping.HASH, "groups", pipeline=False, decode_context=False),
     Row(
         Connector.LMCACHE_MP,
         "0.5",
@@ -50,9 +51,12 @@ ROWS = (
 
 def attention(spec: KVCacheTierSpec) -> str:
     """The layout member that is set, by its name on the wire."""
-    if spec.model.layout.gqa is not None:
+    layout = spec.model.layout
+    if layout.gqa is not None:
         return "gqa"
-    return "mla" if spec.model.layout.mla is not None else "bytesPerToken"
+    if layout.mla is not None:
+        return "mla"
+    return "groups" if layout.groups is not None else "bytesPerToken"
 
 
 def problems(spec: KVCacheTierSpec) -> list[str]:
@@ -72,9 +76,11 @@ def problems(spec: KVCacheTierSpec) -> list[str]:
         ]
     found = []
     if pool.parallelism.pipeline > 1 and not row.pipeline:
+        shard = row.striping is Striping.SHARD
         found.append(
             f"spec.pool.parallelism.pipeline: {pool.parallelism.pipeline} does not work with"
-            f" striping {row.striping.value}; write 1, or striping Hash"
+            f" striping {row.striping.value}"
+            + ("; write 1, or striping Hash" if shard else f" and layout {kind}; write 1")
         )
     if pool.parallelism.decode_context > 1 and not row.decode_context:
         found.append(

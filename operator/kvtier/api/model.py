@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from kvtier.api.base import Change, Model, extra, rule
+from kvtier.api.groups import MAX_GROUPS, AttentionGroup
 from kvtier.api.scalars import Integer
 
 _IDENTITY = extra(Change.GENERATION)
@@ -78,6 +79,21 @@ class Layout(Model):
     mla: MlaLayout | None = Field(
         default=None, description="Multi-head latent attention, without other kinds of layer."
     )
+    groups: list[AttentionGroup] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_GROUPS,
+        description="Hybrids: layers of several kinds, one entry for each. kvtier layout prints"
+        " them from a model's config.json.",
+        json_schema_extra=extra(
+            rules=[
+                rule(
+                    "self.exists(g, g.attention == 'Full')",
+                    "one group must have attention Full",
+                )
+            ]
+        ),
+    )
     bytes_per_token: Integer | None = Field(
         default=None,
         ge=1,
@@ -140,13 +156,13 @@ class ModelSpec(Model):
         ),
     )
     layout: Layout = Field(
-        description="How much KV one token has. Exactly one of gqa, mla, bytesPerToken.",
+        description="How much KV one token has. Exactly one of gqa, mla, groups, bytesPerToken.",
         json_schema_extra=extra(
             rules=[
                 rule(
-                    "[has(self.gqa), has(self.mla), has(self.bytesPerToken)]"
+                    "[has(self.gqa), has(self.mla), has(self.groups), has(self.bytesPerToken)]"
                     ".filter(x, x).size() == 1",
-                    "set exactly one of gqa, mla, bytesPerToken",
+                    "set exactly one of gqa, mla, groups, bytesPerToken",
                 )
             ]
         ),

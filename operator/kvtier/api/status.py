@@ -67,8 +67,16 @@ class LengthStatus(Model):
 class BreakEvenStatus(Model):
     """What has to hold for the tier to pay."""
 
-    bytes_per_token: int = Field(ge=0, description="Bytes stored and moved per token (wire).")
+    bytes_per_token: int = Field(
+        ge=0, description="Bytes that each token adds to what is stored and moved (wire)."
+    )
     logical_bytes_per_token: int = Field(ge=0, description="The same without replication.")
+    constant_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="Bytes of a hit beside those per token, once its sliding windows are full;"
+        " absent when there are none.",
+    )
     chunk_bytes: int = Field(ge=0, description="Bytes of one chunk on the wire.")
     bytes_per_second: int = Field(
         ge=0, description="B*, the bandwidth above which a fetch can win; two digits."

@@ -24,6 +24,7 @@ from kvtier.api.base import (
     extra,
     rule,
 )
+from kvtier.api.groups import Attention, AttentionGroup
 from kvtier.api.model import GqaLayout, KVCacheDtype, Layout, MlaLayout, ModelSpec
 from kvtier.api.placement import Domain, Link, Placement, default_domains
 from kvtier.api.pool import (
@@ -56,6 +57,8 @@ __all__ = [
     "SHORT_NAME",
     "SINGULAR",
     "VERSION",
+    "Attention",
+    "AttentionGroup",
     "Connector",
     "Domain",
     "Engine",
@@ -100,6 +103,20 @@ _SPEC_RULES = [
     rule(
         "!has(self.model.layout.gqa) || self.pool.parallelism.decodeContext == 1",
         "pool.parallelism.decodeContext must be 1 with model.layout.gqa",
+    ),
+    rule(
+        "!has(self.model.layout.groups) || self.model.layout.groups.all(g, !has(g.kvHeads) ||"
+        " (has(self.pool.parallelism.tensor) ? (g.kvHeads % self.pool.parallelism.tensor == 0 ||"
+        " self.pool.parallelism.tensor % g.kvHeads == 0) : (g.kvHeads % self.pool.ranks == 0 ||"
+        " self.pool.ranks % g.kvHeads == 0)))",
+        "kvHeads of model.layout.groups and pool.parallelism.tensor (default: pool.ranks): one must"
+        " divide the other",
+    ),
+    rule(
+        "!has(self.model.layout.groups) || (self.pool.striping == 'Hash' &&"
+        " self.pool.parallelism.pipeline == 1 && self.pool.parallelism.decodeContext == 1)",
+        "model.layout.groups needs pool.striping Hash, and pool.parallelism.pipeline and"
+        " decodeContext of 1",
     ),
 ]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
-from kvtier.api import combinations
+from kvtier.api import combinations, groups
 from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.placement import MAX_BITS_PER_SECOND, MIN_BITS_PER_SECOND
 from kvtier.api.pool import LengthQuantile
@@ -65,14 +65,15 @@ def _layout(tier: KVCacheTier) -> list[str]:
         for name, value in (
             ("gqa", layout.gqa),
             ("mla", layout.mla),
+            ("groups", layout.groups),
             ("bytesPerToken", layout.bytes_per_token),
         )
         if value is not None
     ]
     if len(given) == 1:
-        return []
+        return groups.problems(layout.groups) if layout.groups else []
     what = f"has {' and '.join(given)}" if given else "is empty"
-    return [f"spec.model.layout: {what}; set exactly one of gqa, mla, bytesPerToken"]
+    return [f"spec.model.layout: {what}; set exactly one of gqa, mla, groups, bytesPerToken"]
 
 
 def _parallelism(tier: KVCacheTier) -> list[str]:
@@ -91,12 +92,15 @@ def _parallelism(tier: KVCacheTier) -> list[str]:
             f"spec.pool.parallelism.decodeContext: {parallel.decode_context} does not divide tensor"
             f" ({tensor}); write a divisor of it"
         )
-    heads = layout.gqa.kv_heads if layout.gqa else None
-    if heads is not None and heads % tensor and tensor % heads:
-        found.append(
-            f"spec.model.layout.gqa.kvHeads: {heads} and tensor parallel size {tensor} do not"
-            " divide each other; write the model's num_key_value_heads and the engine's size"
-        )
+    counts = {"gqa": layout.gqa.kv_heads} if layout.gqa else {}
+    for index, group in enumerate(layout.groups or ()):
+        counts |= {f"groups[{index}]": group.kv_heads} if group.kv_heads else {}
+    found += [
+        f"spec.model.layout.{path}.kvHeads: {heads} and tensor parallel size {tensor} do not"
+        " divide each other; write the model's num_key_value_heads and the engine's size"
+        for path, heads in counts.items()
+        if heads % tensor and tensor % heads
+    ]
     return found
 
 

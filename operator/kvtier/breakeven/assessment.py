@@ -75,6 +75,8 @@ class Lengths:
 class Assessment:
     """Figures and verdict of one tier. Bytes, seconds, tokens, bytes/s.
 
+    A hit on n tokens moves ``bytes_per_token`` x n and, beyond the longest sliding window,
+    ``constant_bytes``: windows and the states of linear attention, zero without them.
     ``minimum_hit`` is the fewest tokens for which a fetch beats the prefill: a whole number,
     ``math.inf`` when no length is enough, None when link or T0 is not known. ``gain_seconds`` (per
     hit) and ``share_won`` are None unless the lengths of hits are declared.
@@ -82,6 +84,7 @@ class Assessment:
 
     logical_bytes_per_token: int
     bytes_per_token: int
+    constant_bytes: int
     chunk_bytes: int
     chunk_bytes_per_rank: int
     compression: float
@@ -128,6 +131,7 @@ class Assessment:
         document: dict[str, Any] = {
             "bytesPerToken": self.bytes_per_token,
             "logicalBytesPerToken": self.logical_bytes_per_token,
+            **({"constantBytes": self.constant_bytes} if self.constant_bytes else {}),
             "chunkBytes": self.chunk_bytes,
             "bytesPerSecond": _whole(rounded(self.break_even)),
         }

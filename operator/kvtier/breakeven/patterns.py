@@ -7,9 +7,9 @@ from typing import Any
 
 from kvtier.api import reasons
 from kvtier.api.types import KVCacheTierSpec
-from kvtier.breakeven import access
+from kvtier.breakeven import access, footprint
 from kvtier.breakeven.assessment import LinkFigures, Verdict
-from kvtier.breakeven.tier import declared_link, shown_lengths, wire_bytes_per_token
+from kvtier.breakeven.tier import declared_link, shown_lengths
 from kvtier.breakeven.words import seconds
 
 
@@ -69,7 +69,7 @@ def assess_access(spec: KVCacheTierSpec, pattern: Access) -> AccessAssessment:
 
 
 def _stream(spec: KVCacheTierSpec, link: LinkFigures | None) -> AccessAssessment:
-    wire = wire_bytes_per_token(spec)
+    wire = footprint.wire(spec)
     rows = tuple(
         TokenCost(
             tokens=tokens,
@@ -77,11 +77,13 @@ def _stream(spec: KVCacheTierSpec, link: LinkFigures | None) -> AccessAssessment
             if link is None
             else access.stream_seconds_per_token(
                 tokens=tokens,
-                bytes_per_token=wire,
+                bytes_per_token=wire.of(tokens) / tokens,
                 bandwidth=link.bytes_per_second,
                 round_trip=link.round_trip_seconds,
             ),
-            local_seconds=access.local_read_seconds(tokens=tokens, bytes_per_token=wire),
+            local_seconds=access.local_read_seconds(
+                tokens=tokens, bytes_per_token=wire.of(tokens) / tokens
+            ),
         )
         for tokens in shown_lengths(spec)
     )
@@ -108,14 +110,11 @@ def _example(rows: tuple[TokenCost, ...]) -> str:
 
 
 def _attention(spec: KVCacheTierSpec, link: LinkFigures | None) -> AccessAssessment:
-    layout = spec.model.layout
-    described = layout.gqa or layout.mla
+    layers = footprint.attention_layers(spec.model.layout)
     bound = None
-    if link is not None and described is not None:
-        bound = access.offload_seconds_per_token(
-            layers=described.layers, round_trip=link.round_trip_seconds
-        )
-    wire = wire_bytes_per_token(spec)
+    if link is not None and layers is not None:
+        bound = access.offload_seconds_per_token(layers=layers, round_trip=link.round_trip_seconds)
+    wire = footprint.wire(spec)
     verdict, reason, message = _attention_verdict(link, bound)
     return AccessAssessment(
         access=Access.PER_TOKEN_ATTENTION,
@@ -126,7 +125,9 @@ def _attention(spec: KVCacheTierSpec, link: LinkFigures | None) -> AccessAssessm
             TokenCost(
                 tokens=tokens,
                 remote_seconds=bound,
-                local_seconds=access.local_read_seconds(tokens=tokens, bytes_per_token=wire),
+                local_seconds=access.local_read_seconds(
+                    tokens=tokens, bytes_per_token=wire.of(tokens) / tokens
+                ),
             )
             for tokens in shown_lengths(spec)
         ),

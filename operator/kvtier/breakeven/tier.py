@@ -7,14 +7,19 @@ no length can win.
 """
 
 import math
-from fractions import Fraction
 from typing import Final
 
 from kvtier.api.scalars import parse_duration
 from kvtier.api.types import KVCacheTierSpec, LengthQuantile, Striping
-from kvtier.breakeven import model, rates, sizes
+from kvtier.breakeven import footprint, model, rates
 from kvtier.breakeven.assessment import Assessment, Lengths, LinkFigures, Row, Verdict
 from kvtier.breakeven.checks import not_negative, positive
+from kvtier.breakeven.footprint import (
+    chunk_bytes,
+    chunk_bytes_per_rank,
+    logical_bytes_per_token,
+    wire_bytes_per_token,
+)
 from kvtier.breakeven.imbalance import expected_imbalance
 from kvtier.breakeven.search import first_win
 from kvtier.breakeven.verdict import judge
@@ -34,55 +39,6 @@ STANDARD_LENGTHS: Final = tuple(1024 * 2**power for power in range(8))
 """1k to 128k tokens: what a tier without declared hit or prompt lengths is judged over."""
 
 _SAMPLES = 200
-
-
-def logical_bytes_per_token(spec: KVCacheTierSpec) -> int:
-    """Bytes of one token's KV, counted once."""
-    layout = spec.model.layout
-    element_bytes = sizes.ELEMENT_BYTES[spec.model.kv_cache_dtype.value]
-    if layout.gqa is not None:
-        return sizes.gqa_bytes_per_token(
-            layers=layout.gqa.layers,
-            kv_heads=layout.gqa.kv_heads,
-            head_dim=layout.gqa.head_dim,
-            element_bytes=element_bytes,
-        )
-    if layout.mla is not None:
-        return sizes.mla_bytes_per_token(
-            layers=layout.mla.layers,
-            kv_lora_rank=layout.mla.kv_lora_rank,
-            qk_rope_head_dim=layout.mla.qk_rope_head_dim,
-            element_bytes=element_bytes,
-        )
-    if layout.bytes_per_token is None:
-        raise ValueError("spec.model.layout: empty; set exactly one of gqa, mla, bytesPerToken")
-    return layout.bytes_per_token
-
-
-def replication(spec: KVCacheTierSpec) -> Fraction:
-    """Copies of each token's KV that the engine's ranks store; 1 when given as bytesPerToken."""
-    layout = spec.model.layout
-    if layout.gqa is not None:
-        tensor = spec.pool.parallelism.tensor or spec.pool.ranks
-        return sizes.gqa_replication(kv_heads=layout.gqa.kv_heads, tensor=tensor)
-    if layout.mla is not None and spec.pool.striping is Striping.SHARD:
-        # Every engine rank keeps the whole latent and stores it in its own Valkey.
-        return Fraction(spec.pool.ranks)
-    return Fraction(1)
-
-
-def wire_bytes_per_token(spec: KVCacheTierSpec) -> int:
-    """Bytes of one token as stored and moved, all ranks together."""
-    return sizes.wire_bytes_per_token(logical_bytes_per_token(spec), replication(spec))
-
-
-def chunk_bytes_per_rank(spec: KVCacheTierSpec) -> int:
-    """Bytes that one chunk takes on a rank that holds it.
-
-    ``Shard``: its W-th part of every chunk. ``Hash``: a whole chunk, on one of W ranks.
-    """
-    chunk = wire_bytes_per_token(spec) * spec.pool.chunk_tokens
-    return math.ceil(chunk / spec.pool.ranks) if spec.pool.striping is Striping.SHARD else chunk
 
 
 def t0_seconds(spec: KVCacheTierSpec) -> float | None:
@@ -125,10 +81,10 @@ def assess(
     if link is not None:
         positive(bytes_per_second=link.bytes_per_second)
         not_negative(round_trip_seconds=link.round_trip_seconds)
-    wire = wire_bytes_per_token(spec)
+    wire = footprint.wire(spec)
     tier = _Tier(spec, link=link or declared_link(spec), wire=wire, compression=compression)
     break_even = model.break_even_bandwidth(
-        bytes_per_token=wire,
+        bytes_per_token=float(wire.slope),
         rate=min(rate for _, rate in tier.rates),
         compression=compression,
     )
@@ -153,8 +109,9 @@ def assess(
     )
     return Assessment(
         logical_bytes_per_token=logical_bytes_per_token(spec),
-        bytes_per_token=wire,
-        chunk_bytes=wire * spec.pool.chunk_tokens,
+        bytes_per_token=wire_bytes_per_token(spec),
+        constant_bytes=wire.constant,
+        chunk_bytes=chunk_bytes(spec),
         chunk_bytes_per_rank=chunk_bytes_per_rank(spec),
         compression=compression,
         break_even=break_even,
@@ -207,7 +164,7 @@ class _Tier:
         spec: KVCacheTierSpec,
         *,
         link: LinkFigures | None,
-        wire: int,
+        wire: footprint.Footprint,
         compression: float,
     ) -> None:
         self.link = link
@@ -228,7 +185,7 @@ class _Tier:
         if self.link is not None and self.t0 is not None:
             needed = self.imbalance(tokens) * model.break_even_bandwidth_at(
                 tokens=tokens,
-                bytes_per_token=self._wire,
+                bytes_per_token=self._wire.of(tokens) / tokens,
                 rate=rates.prefill_rate(self.rates, tokens),
                 round_trip=self.link.round_trip_seconds,
                 fixed=self.t0,
@@ -250,7 +207,7 @@ class _Tier:
             return None
         return model.fetch_seconds(
             tokens=tokens,
-            bytes_per_token=self._wire,
+            bytes_per_token=self._wire.of(tokens) / tokens,
             bandwidth=self.link.bytes_per_second / self.imbalance(tokens),
             round_trip=self.link.round_trip_seconds,
             fixed=self.t0,

@@ -53,6 +53,7 @@ def _facts(tier: KVCacheTier, assessment: Assessment) -> list[tuple[str, str]]:
             f"{size(assessment.bytes_per_token)} stored and moved"
             + (f" ({digits(copies)} copies)" if copies > 1 else ""),
         ),
+        *_constant(assessment),
         ("KV of one chunk", _chunk(tier, assessment)),
         ("the store holds", _held(tier)),
         (
@@ -66,6 +67,13 @@ def _facts(tier: KVCacheTier, assessment: Assessment) -> list[tuple[str, str]]:
     if assessment.compression != 1:
         facts.append(("compression", f"{digits(assessment.compression)} (no connector has any)"))
     return facts
+
+
+def _constant(assessment: Assessment) -> list[tuple[str, str]]:
+    if not assessment.constant_bytes:
+        return []
+    text = f"{size(assessment.constant_bytes)} of sliding windows and linear states, once per hit"
+    return [("and beside it", text)]
 
 
 def _chunk(tier: KVCacheTier, assessment: Assessment) -> str:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kvtier.api.types import KVCacheTierSpec, Layout, Pool
+from kvtier.api.types import AttentionGroup, KVCacheTierSpec, Layout, Pool
 
 IDENTITY_VERSION = 1
 ID_LENGTH = 12
@@ -79,7 +79,28 @@ def _layout(layout: Layout) -> dict[str, Any]:
                 "qkRopeHeadDim": mla.qk_rope_head_dim,
             }
         }
+    if layout.groups is not None:
+        # In one order, whatever the manifest's: the bytes do not depend on it.
+        groups = [_group(group) for group in layout.groups]
+        return {"groups": sorted(groups, key=canonical_json)}
     return {"bytesPerToken": layout.bytes_per_token}
+
+
+def _group(group: AttentionGroup) -> dict[str, Any]:
+    sizes = {
+        "kvHeads": group.kv_heads,
+        "headDim": group.head_dim,
+        "valueHeadDim": group.value_head_dim,
+        "kvLoraRank": group.kv_lora_rank,
+        "qkRopeHeadDim": group.qk_rope_head_dim,
+        "window": group.window,
+        "stateBytes": group.state_bytes,
+        "indexHeadDim": group.index_head_dim,
+        "compressionStride": group.compression_stride,
+        "entryBytes": group.entry_bytes,
+    }
+    given = {name: size for name, size in sizes.items() if size is not None}
+    return {"attention": group.attention.value, "layers": group.layers} | given
 
 
 def _parallelism(pool: Pool) -> dict[str, int]:

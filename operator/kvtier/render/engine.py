@@ -5,7 +5,7 @@ from typing import Any
 
 from kvtier.api.scalars import parse_duration
 from kvtier.api.types import KVCacheTier, KVCacheTierSpec, LoadFailurePolicy, Striping
-from kvtier.breakeven.tier import chunk_bytes_per_rank
+from kvtier.breakeven.footprint import chunk_bytes_per_rank, stored_by_every_rank
 from kvtier.generation.acl import key_prefix
 from kvtier.generation.record import Record
 from kvtier.render.meta import secret
@@ -28,6 +28,12 @@ HASH_NOTICE = (
     "striping Shard works with stock LMCache."
 )
 
+HYBRID_NOTICE = (
+    "Hybrid attention (model.layout.groups) has not been validated with the real LMCache: which "
+    "objects it keeps of windows and linear states, and whether a hit can end at every chunk, is "
+    "read from its source, not run."
+)
+
 
 def engine_secret(tier: KVCacheTier, record: Record, *, ca: str | None = None) -> dict[str, Any]:
     """A function of spec, record and CA only: engines' configuration never follows live counts.
@@ -45,6 +51,8 @@ def engine_files(tier: KVCacheTier, record: Record, *, ca: str | None = None) ->
     settings = transport(tier.spec)
     shard = pool.striping is Striping.SHARD
     notice = _stall_notice(tier, settings) if shard else HASH_NOTICE
+    if tier.spec.model.layout.groups is not None:
+        notice = f"{notice} {HYBRID_NOTICE}"
     files = {
         "connection.json": _json(_connection(tier, record, settings=settings, notice=notice)),
         TOKEN_KEY: record.live.token,
@@ -108,12 +116,14 @@ def kv_ranks(spec: KVCacheTierSpec) -> list[str]:
 
     It is ``%08x`` of world size << 24 | rank << 16 | local world size << 8 | local rank. With one
     server per rank each server has a world of one. One server for all stores an object for each
-    worker whose KV is its own: every one under GQA, one per decode context rank under MLA.
+    worker whose KV is its own: every one under GQA, one per decode context rank under MLA, and
+    for a hybrid every one unless all ranks hold the same.
     """
-    pool = spec.pool
+    pool, layout = spec.pool, spec.model.layout
     world = 1
     if pool.striping is Striping.HASH:
-        world = pool.ranks if spec.model.layout.gqa else pool.parallelism.decode_context
+        every_rank = layout.gqa or (layout.groups and stored_by_every_rank(layout.groups))
+        world = pool.ranks if every_rank else pool.parallelism.decode_context
     return [f"{world:02x}{rank:02x}{world:02x}{rank:02x}" for rank in range(world)]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kvtier.api.types import KVCacheTierSpec
-from kvtier.breakeven.tier import chunk_bytes_per_rank
+from kvtier.breakeven.footprint import chunk_bytes_per_rank, wire
 from kvtier.render.quantities import memory_quantity
 
 WORKERS = 8
@@ -61,10 +61,17 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
     """
     chunk = chunk_bytes_per_rank(spec)
     if chunk > MAX_CHUNK_BYTES:
+        states = wire(spec).states
+        if states >= MAX_CHUNK_BYTES:
+            raise MemoryTooSmall(
+                f"spec.model.layout.groups: the states of linear layers are {states} bytes, and "
+                f"Valkey stores no value above {MAX_CHUNK_BYTES}: kvtier cannot serve this model; "
+                "check stateBytes"
+            )
         raise MemoryTooSmall(
             f"spec.pool.chunkTokens: a chunk of {spec.pool.chunk_tokens} tokens is {chunk} bytes "
             f"on a rank, and Valkey stores no value above {MAX_CHUNK_BYTES}; lower it to at most "
-            f"{spec.pool.chunk_tokens * MAX_CHUNK_BYTES // chunk}"
+            f"{spec.pool.chunk_tokens * (MAX_CHUNK_BYTES - states) // (chunk - states)}"
         )
     limit = spec.store.memory_bytes
     connections = WORKERS * spec.pool.max_engines

@@ -7,10 +7,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtier.api.types import KVCacheTierSpec
+from kvtier.api.types import AttentionGroup, KVCacheTierSpec
 from kvtier.generation.identity import canonical_json, generation_id, id_of, identity
 
 MLA = {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 64}}
+
+HYBRID = {
+    "groups": [
+        {"attention": "Full", "layers": 15, "kvHeads": 2, "headDim": 256},
+        {"attention": "Linear", "layers": 45, "stateBytes": 4268032},
+    ]
+}
+EVERY_SIZE = {
+    "groups": [
+        {"attention": "Full", "layers": 9, "kvHeads": 4, "headDim": 192, "valueHeadDim": 128},
+        {
+            "attention": "SlidingWindow",
+            "layers": 61,
+            "window": 128,
+            "kvLoraRank": 448,
+            "qkRopeHeadDim": 64,
+            "entryBytes": 584,
+        },
+        {"attention": "SparseIndex", "layers": 30, "indexHeadDim": 128, "compressionStride": 4},
+    ]
+}
+
+
+def groups_with(index: int, **changes: Any) -> dict[str, Any]:
+    """``EVERY_SIZE`` with one group changed."""
+    groups: list[dict[str, Any]] = [dict(group) for group in EVERY_SIZE["groups"]]
+    groups[index] |= changes
+    return {"groups": groups}
+
 
 # Ids of identity version 1. A change of any of these loses the cache of every tier that exists.
 GOLDEN: list[tuple[Mapping[str, Any], str]] = [
@@ -19,6 +48,8 @@ GOLDEN: list[tuple[Mapping[str, Any], str]] = [
     ({"model.layout": MLA, "model.kvCacheDtype": "fp8_e4m3"}, "f98af37241c7"),
     ({"model.layout": {"bytesPerToken": 48400}, "model.salt": "2026-11-29"}, "ab7032b91da0"),
     ({"model.identity": {"ropeScaling": "yarn:4", "quantization": "fp8-é"}}, "94ad97ef8f10"),
+    ({"model.layout": HYBRID}, "0ed8a44f221b"),
+    ({"model.layout": EVERY_SIZE, "model.kvCacheDtype": "fp8_e4m3"}, "0c54e5861e8a"),
 ]
 
 IDENTITY_EDITS: list[Mapping[str, Any]] = [
@@ -36,6 +67,21 @@ IDENTITY_EDITS: list[Mapping[str, Any]] = [
     {"model.layout": {"mla": {"layers": 61, "kvLoraRank": 256, "qkRopeHeadDim": 64}}},
     {"model.layout": {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 0}}},
     {"model.layout": {"bytesPerToken": 327680}},
+    {"model.layout": HYBRID},
+    {"model.layout": EVERY_SIZE},
+    {"model.layout": groups_with(0, attention="SlidingWindow", window=1)},
+    {"model.layout": groups_with(0, layers=10)},
+    {"model.layout": groups_with(0, kvHeads=8)},
+    {"model.layout": groups_with(0, headDim=128)},
+    {"model.layout": groups_with(0, valueHeadDim=192)},
+    {"model.layout": groups_with(1, window=256)},
+    {"model.layout": groups_with(1, kvLoraRank=512)},
+    {"model.layout": groups_with(1, qkRopeHeadDim=0)},
+    {"model.layout": groups_with(1, entryBytes=656)},
+    {"model.layout": groups_with(2, indexHeadDim=64)},
+    {"model.layout": groups_with(2, compressionStride=128)},
+    {"model.layout": groups_with(2, attention="Linear", stateBytes=1)},
+    {"model.layout": groups_with(2, attention="Linear", stateBytes=2)},
     {"pool.ranks": 4},
     {"pool.striping": "Shard"},
     {"pool.parallelism": {"tensor": 4}},
@@ -77,6 +123,21 @@ WRITTEN_OUT_DEFAULTS: list[Mapping[str, Any]] = [
     {"pool.parallelism": {"pipeline": 1, "decodeContext": 1, "prefillContext": 1}},
     {"pool.engine": {"connector": "LMCacheMP", "version": "0.5"}},
 ]
+
+
+def test_every_size_of_a_group_is_in_the_identity(make_spec: Any) -> None:
+    """A size that is left out would let one tier read KV of another shape."""
+    sizes = {info.alias or name for name, info in AttentionGroup.model_fields.items()}
+    group = dict.fromkeys(sizes, 2) | {"attention": "Full"}
+    [found] = identity(make_spec({"model.layout": {"groups": [group]}}))["layout"]["groups"]
+    assert found == group
+
+
+def test_the_order_of_groups_does_not_matter(make_spec: Any) -> None:
+    turned = {"groups": list(reversed(EVERY_SIZE["groups"]))}
+    assert identity(make_spec({"model.layout": turned})) == identity(
+        make_spec({"model.layout": EVERY_SIZE})
+    )
 
 
 @pytest.mark.parametrize(("changes", "expected"), GOLDEN)

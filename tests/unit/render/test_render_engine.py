@@ -57,6 +57,24 @@ def test_a_client_of_the_tier_finds_its_model_sizes_and_rates(
     assert (connection["hitLatencySeconds"], connection["hitEngineTimeSeconds"]) == (0.33, None)
 
 
+def test_a_hybrid_is_said_to_be_untried_and_names_the_objects_of_every_rank(
+    make_tier: Any, make_record: Any
+) -> None:
+    linear = {"attention": "Linear", "layers": 45, "stateBytes": 4268032}
+    latent = {"attention": "Full", "layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 64}
+    index = {"attention": "SparseIndex", "layers": 61, "indexHeadDim": 128}
+    base = {"pool.striping": "Hash", "store.memoryPerRank": "256Gi"}
+    hybrid = base | {"model.layout": {"groups": [latent, linear]}}
+    files = files_of(make_tier(hybrid), make_record)
+    assert "not been validated with the real LMCache" in files["NOTICE"]
+    assert len(json.loads(files["connection.json"])["kvRanks"]) == 8
+    same = base | {"model.layout": {"groups": [latent, index]}}
+    connection = json.loads(files_of(make_tier(same), make_record)["connection.json"])
+    assert connection["kvRanks"] == ["01000100"]
+    plain = files_of(make_tier(base), make_record)
+    assert "Hybrid" not in plain["NOTICE"]
+
+
 MLA = {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 64}}
 
 

@@ -96,6 +96,11 @@ def running() -> Iterator[ApiServer]:
         shutil.rmtree(directory)
 
 
+def kubectl_path() -> Path:
+    """The real kubectl. Raises CannotStart while it is not built."""
+    return _binaries()["kubectl"]
+
+
 def _binaries() -> dict[str, Path]:
     sys.path.insert(0, str(CHECKOUT / "deploy" / "local"))
     try:

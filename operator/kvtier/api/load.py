@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from kvtier.api import explain, validate
 from kvtier.api.scalars import shown
 from kvtier.api.types import API_VERSION, KIND, KVCacheTier
+from kvtier.api.yaml_scalars import ambiguity
 
 MAX_FILE_BYTES = 3 * 1024 * 1024
 """No larger object passes the API server."""
@@ -51,8 +52,9 @@ def parse_tier(document: Mapping[str, Any]) -> KVCacheTier:
 def load_file(path: str) -> KVCacheTier:
     """The tier in the YAML or JSON file ``path``; ``-`` is standard input.
 
-    Raises InvalidTier, also for a file that cannot be read, holds several documents, or repeats a
-    key (which ``kubectl`` lets pass, keeping the last).
+    Raises InvalidTier, also for a file that cannot be read, holds several documents, repeats a key
+    (which ``kubectl`` lets pass, keeping the last), or has an unquoted scalar that is one thing to
+    one YAML reader and another to the next.
     """
     document = _parse_yaml(_read(path), path)
     missing = [
@@ -90,7 +92,8 @@ def _parse_yaml(text: str, path: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark is not None else ""
-        raise InvalidTier(f"{path}:{line} {error.problem}; correct the YAML") from None
+        fix = "" if isinstance(error, _Refused) else "; correct the YAML"
+        raise InvalidTier(f"{path}:{line} {error.problem}{fix}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else "nested too deeply"
         raise InvalidTier(f"{path}: {first}; correct the YAML") from None
@@ -104,8 +107,20 @@ def _parse_yaml(text: str, path: str) -> dict[str, Any]:
 _MERGE = "tag:yaml.org,2002:merge"
 
 
+class _Refused(yaml.MarkedYAMLError):
+    """YAML that is right, but not for a tier; ``problem`` names the fix."""
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML without repeated keys, and without dates: a revision may look like one."""
+    """YAML without repeated keys and without scalars that readers disagree about."""
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        untagged, _ = event.implicit
+        if untagged and event.tag is None and (problem := ambiguity(event.value)):
+            raise _Refused(problem=problem, problem_mark=event.start_mark)
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        return node
 
 
 def _mapping_without_repeats(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
@@ -114,20 +129,17 @@ def _mapping_without_repeats(loader: _Loader, node: yaml.MappingNode) -> dict[Ha
         if key_node.tag == _MERGE:
             continue
         key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, Hashable) or key in seen:
-            raise yaml.MarkedYAMLError(
-                problem=f"key {shown(key)} is there twice; keep one",
-                problem_mark=key_node.start_mark,
-            )
+        if not isinstance(key, Hashable):
+            problem = f"key {shown(key)} is not text; write a field's name"
+            raise _Refused(problem=problem, problem_mark=key_node.start_mark)
+        if key in seen:
+            problem = f"key {shown(key)} is there twice; keep one"
+            raise _Refused(problem=problem, problem_mark=key_node.start_mark)
         seen.add(key)
     return loader.construct_mapping(node, deep=True)  # flattens merge keys
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_repeats)
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith(":timestamp")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def _without_nulls(value: Any, done: dict[int, Any] | None = None) -> Any:

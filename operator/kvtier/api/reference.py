@@ -19,6 +19,10 @@ Generated from the models by `python -m kvtier.api.reference`; do not edit.
 {SHORT_NAME}.spec` shows the same. Quantities and durations have Kubernetes' forms; decimals are
 strings. Unknown fields are refused.
 
+`kvtier`'s commands also refuse a repeated key, and an unquoted value or key that YAML 1.1, YAML 1.2
+and kubectl do not read alike (`yes`, `0777`, `1e3`, `12:34:56`, `2026-11-29`), with its line and
+what to write.
+
 {"".join(f"- {rule['message']}.{_NEWLINE}" for rule in NAME_RULES)}
 What a change of an existing tier does:
 

@@ -115,12 +115,14 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_file("-").metadata.name == "tier"
 
 
-def test_a_revision_that_looks_like_a_date_stays_text(tmp_path: Path) -> None:
+def test_a_revision_that_looks_like_a_date_is_text_in_quotes(tmp_path: Path) -> None:
     file = tmp_path / "tier.yaml"
-    file.write_text(
-        yaml.safe_dump(SMALLEST).replace(SMALLEST["spec"]["model"]["revision"], "2026-11-29")
-    )
+    revision = SMALLEST["spec"]["model"]["revision"]
+    file.write_text(yaml.safe_dump(SMALLEST).replace(revision, '"2026-11-29"'))
     assert load_file(str(file)).spec.model.revision == "2026-11-29"
+    file.write_text(yaml.safe_dump(SMALLEST).replace(revision, "2026-11-29"))
+    [line] = file_errors(file)
+    assert line.endswith('text to kubectl and YAML 1.2; write "2026-11-29"')
 
 
 def test_a_trailing_separator_is_no_second_document(tmp_path: Path) -> None:
@@ -148,7 +150,8 @@ def test_a_merge_key_is_no_repeated_key(tmp_path: Path) -> None:
         (b"a: b: c\n", "line 1 mapping values are not allowed here; correct the YAML"),
         (b"a: {\n", "line 2"),
         (b"a: 1\na: 2\n", "line 2 key 'a' is there twice; keep one"),
-        (b"? [1, 2]\n: a\n", "correct the YAML"),
+        (b"a: 1\nb: {on: 2}\n", "line 2 unquoted on is true to YAML 1.1 and kubectl, but text"),
+        (b"? [1, 2]\n: a\n", "line 1 key [1, 2] is not text; write a field's name"),
         (b"a: !!python/object:os.system x\n", "could not determine a constructor"),
         (b"a: \x01\n", "correct the YAML"),
         (b"[" * 50_000, "correct the YAML"),

@@ -60,6 +60,24 @@ T0_NOT_DECLARED: Final = "T0NotDeclared"
 BELOW_BREAK_EVEN: Final = "BelowBreakEven"
 LOWER_BOUND_ONLY: Final = "LowerBoundOnly"
 
+# Where engines and ranks are: findings named in PlacementAccepted.
+DOMAINS_CONTRADICT: Final = "DomainsContradict"
+DOMAIN_LABELS_MISSING: Final = "DomainLabelsMissing"
+POOL_LEFT_DOMAIN: Final = "PoolLeftDomain"
+POOL_SPANS_DOMAINS: Final = "PoolSpansDomains"
+RANKS_OUTSIDE_DOMAIN: Final = "RanksOutsideDomain"
+RANKS_ON_CORDONED_NODES: Final = "RanksOnCordonedNodes"
+MEMORY_DOES_NOT_FIT: Final = "MemoryDoesNotFit"
+TOPOLOGY_REASONS: Final = (
+    DOMAINS_CONTRADICT,
+    DOMAIN_LABELS_MISSING,
+    POOL_LEFT_DOMAIN,
+    POOL_SPANS_DOMAINS,
+    RANKS_OUTSIDE_DOMAIN,
+    RANKS_ON_CORDONED_NODES,
+    MEMORY_DOES_NOT_FIT,
+)
+
 # Events that are no condition.
 CREATED: Final = "Created"
 APPLIED: Final = "Applied"
@@ -100,6 +118,7 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         T0_NOT_DECLARED,
         BELOW_BREAK_EVEN,
         LOWER_BOUND_ONLY,
+        *TOPOLOGY_REASONS,
     ),
 }
 """The reasons that each condition type can carry."""

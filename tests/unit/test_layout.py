@@ -13,6 +13,7 @@ PURE = ("api", "breakeven", "generation", "placement", "plan", "render")
 PURE += tuple(
     f"loadtest/{name}.py" for name in ("keys", "measures", "objects", "report", "striping")
 )
+PURE += ("webhook/decision.py", "webhook/review.py")
 IMPURE_MODULES = {"aiohttp", "asyncio", "kopf", "kubernetes", "random", "secrets"}
 IMPURE_MODULES |= {"socket", "time", "valkey"}
 CLOCKS = {"now", "utcnow", "today"}

@@ -9,10 +9,9 @@ import kopf
 from kvtier.api.scalars import parse_duration
 from kvtier.api.types import StoreVersion
 from kvtier.cli.errors import BadInput
+from kvtier.cli.flags import LOG_FORMATS, LOG_LEVELS, address
 from kvtier.cluster.connect import NoCluster
 from kvtier.process import Options, run_controller
-
-_LEVELS = ("debug", "info", "warning")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SERIES=IMAGE",
         help="image of a Valkey series, for tiers that name none (may be repeated)",
     )
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--log-level", choices=_LEVELS, default="info")
+    parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         identity=os.environ.get("POD_NAME") or os.uname().nodename,
         pod_uid=os.environ.get("POD_UID", ""),
         resync=_seconds("--resync", arguments.resync),
-        listen=_address("--listen", arguments.listen),
+        listen=address("--listen", arguments.listen),
         valkey_images=dict(_image(text) for text in arguments.valkey_image),
     )
     kopf.configure(
@@ -79,13 +78,6 @@ def _seconds(flag: str, text: str) -> float:
     if seconds < 1:
         raise BadInput(f"{flag}: {text} is below 1s; a resync reads every tier in full")
     return seconds
-
-
-def _address(flag: str, text: str) -> str:
-    _, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise BadInput(f"{flag}: {text!r} is not HOST:PORT; write one such as 0.0.0.0:8080")
-    return text
 
 
 def _image(text: str) -> tuple[str, str]:

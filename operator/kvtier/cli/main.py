@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "loadtest": "load a tier as its engines would, and check each byte",
     "crd": "print the CustomResourceDefinition",
     "controller": "run the operator",
+    "webhook": "run the optional webhook that judges tiers at apply time",
 }
 
 

@@ -1,4 +1,4 @@
-"""The controller's HTTP port: /metrics, /healthz, /readyz."""
+"""The HTTP port of a process that runs for long: /metrics, /healthz, /readyz."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,12 +10,16 @@ from prometheus_client.exposition import choose_encoder
 
 @asynccontextmanager
 async def serve(
-    *, listen: str, registry: CollectorRegistry, is_ready: Callable[[], bool]
+    *,
+    listen: str,
+    registry: CollectorRegistry,
+    is_ready: Callable[[], bool],
+    not_ready: str = "not watching yet",
 ) -> AsyncIterator[None]:
     """Serve on ``listen`` (HOST:PORT) until the block ends.
 
-    /healthz answers as long as the event loop turns; /readyz is 503 until ``is_ready()``. Raises
-    OSError if the address cannot be had.
+    /healthz answers as long as the event loop turns; /readyz is 503, with ``not_ready``, until
+    ``is_ready()``. Raises OSError if the address cannot be had.
     """
 
     async def metrics(request: web.Request) -> web.Response:
@@ -28,7 +32,7 @@ async def serve(
     async def readyz(_: web.Request) -> web.Response:
         if is_ready():
             return web.Response(text="ok\n")
-        return web.Response(text="not watching yet\n", status=503)
+        return web.Response(text=f"{not_ready}\n", status=503)
 
     app = web.Application()
     app.add_routes(

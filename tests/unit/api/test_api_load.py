@@ -267,3 +267,12 @@ def test_a_document_near_the_schema_is_a_tier_or_invalid_and_nothing_else(
 def test_any_mapping_is_a_tier_or_invalid_and_nothing_else(document: dict[Any, Any]) -> None:
     with pytest.raises(InvalidTier):
         parse_tier(document)
+
+
+def test_of_very_many_problems_the_first_are_told_and_the_rest_counted() -> None:
+    unknown = {f"field{number}": 1 for number in range(10_000)}
+    with pytest.raises(InvalidTier) as refused:
+        parse_tier(changed("spec.pool", {"ranks": 8, **unknown}))
+    *first, last = refused.value.errors
+    assert len(first) == 64
+    assert last == "the document: 9937 more problems; correct these first"

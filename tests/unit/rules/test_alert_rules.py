@@ -10,7 +10,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from kvtier import metrics
+from kvtier.metrics import Metrics
+from kvtier.webhook.metrics import WebhookMetrics
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "charts/kvtier/rules/kvtier.yaml"
@@ -39,6 +40,11 @@ def exported(registry: CollectorRegistry) -> dict[str, str]:
         for family in registry.collect()
         if family.name.startswith("kvtier_")
     }
+
+
+def all_exported() -> dict[str, str]:
+    """Of every process of kvtier's."""
+    return exported(Metrics().registry) | exported(WebhookMetrics().registry)
 
 
 def documented() -> dict[str, str]:
@@ -70,7 +76,7 @@ def test_an_alert_has_a_severity_and_a_runbook_section_of_its_name(rule: dict[st
 
 
 def test_rules_read_only_metrics_that_are_exported() -> None:
-    known = exported(metrics.Metrics().registry)
+    known = all_exported()
     for rule in rules():
         names = set(NAME.findall(rule["expr"]))
         assert names, rule["alert"]
@@ -78,4 +84,4 @@ def test_rules_read_only_metrics_that_are_exported() -> None:
 
 
 def test_the_metrics_page_names_exactly_what_is_exported_with_its_type() -> None:
-    assert documented() == exported(metrics.Metrics().registry)
+    assert documented() == all_exported()

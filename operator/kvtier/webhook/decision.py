@@ -1,0 +1,91 @@
+"""Pure: what the author of a tier is told at apply time.
+
+The same functions decide in the reconciler, which says in a condition what a webhook that was away
+did not say here.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kvtier.api.load import InvalidTier, parse_tier
+from kvtier.api.types import KVCacheTierSpec
+from kvtier.breakeven.assessment import Verdict
+from kvtier.breakeven.tier import assess
+from kvtier.generation.identity import generation_id
+from kvtier.generation.record import GenerationState
+from kvtier.webhook.review import BadReview, Decision, Request
+
+_WORTH_A_WARNING: Final = (Verdict.PAYS_WHEN_LONG, Verdict.NEVER_PAYS)
+
+
+def judge(document: Mapping[str, Any]) -> Decision:
+    """What is to be said of a tier as it is, whatever was there before."""
+    try:
+        spec = parse_tier(document).spec
+    except InvalidTier as error:
+        return Decision(refusals=error.errors)
+    assessment = assess(spec)
+    if assessment.verdict in _WORTH_A_WARNING:
+        said = f"By the declared figures {assessment.verdict.value}: {assessment.message}"
+        return Decision(warnings=(said,))
+    return Decision()
+
+
+def decide(request: Request) -> Decision:
+    """What is to be said of a request.
+
+    Nothing that leaves the spec as it is is ever refused: a tier that an earlier release took stays
+    deletable, and its metadata and status writable. Nor is an edit refused for a problem that the
+    stored spec has already: that is a warning. Raises BadReview where the request lacks its object.
+    """
+    if request.operation not in ("CREATE", "UPDATE") or request.subresource:
+        return Decision()
+    new, old = request.object, request.old_object
+    if new is None:
+        raise BadReview(f"request.object: missing; a review of {request.operation} has one")
+    if request.operation == "CREATE":
+        return judge(new)
+    if old is None:
+        raise BadReview("request.oldObject: missing; a review of UPDATE has one")
+    if new.get("spec") == old.get("spec") or _is_going(new):
+        return Decision()
+    decision, before = judge(new), judge(old).refusals
+    already = tuple(f"As before, {line}" for line in decision.refusals if line in before)
+    return Decision(
+        refusals=tuple(line for line in decision.refusals if line not in before),
+        warnings=(*already, *decision.warnings, *_another_generation(new, old)),
+    )
+
+
+def _is_going(document: Mapping[str, Any]) -> bool:
+    metadata = document.get("metadata")
+    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
+
+
+def _another_generation(new: Mapping[str, Any], old: Mapping[str, Any]) -> tuple[str, ...]:
+    """That the tier serves another generation of KV than the edit asks for."""
+    spec, served = _spec(new), _served(old)
+    if spec is None or served is None or generation_id(spec) == served:
+        return ()
+    return (
+        "This changes what identifies the KV, which is not supported yet: the ranks go on serving "
+        f"generation {served}, and other edits wait. Undo it, or create a second tier and move the "
+        "engines to it.",
+    )
+
+
+def _spec(document: Mapping[str, Any]) -> KVCacheTierSpec | None:
+    try:
+        return parse_tier(document).spec
+    except InvalidTier:
+        return None
+
+
+def _served(document: Mapping[str, Any]) -> str | None:
+    """The live generation by the tier's status, None if it has none yet."""
+    status = document.get("status")
+    generations = status.get("generations") if isinstance(status, Mapping) else None
+    for entry in generations if isinstance(generations, list) else ():
+        if isinstance(entry, Mapping) and entry.get("state") == GenerationState.LIVE.value:
+            return str(entry.get("id"))
+    return None

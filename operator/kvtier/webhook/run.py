@@ -1,0 +1,85 @@
+"""The webhook's process."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from kvtier import __version__
+from kvtier.reconcile.http import serve
+from kvtier.webhook.certificate import ServingCertificate
+from kvtier.webhook.metrics import WebhookMetrics
+from kvtier.webhook.server import application
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+"""How often the certificate's files are read. A kubelet takes up to a minute to renew them."""
+SHUTDOWN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``listen`` and ``metrics_listen`` are HOST:PORT; ``certificate`` and ``key`` PEM files."""
+
+    listen: str
+    metrics_listen: str
+    certificate: Path
+    key: Path
+
+
+async def run_webhook(options: Options) -> int:
+    """Serve until SIGTERM or SIGINT, and return 0. Waits for a certificate that can be served.
+
+    Raises OSError if an address cannot be had.
+    """
+    stop, ready = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    metrics = WebhookMetrics()
+    serving = ServingCertificate(certificate=options.certificate, key=options.key, metrics=metrics)
+    async with serve(
+        listen=options.metrics_listen,
+        registry=metrics.registry,
+        is_ready=ready.is_set,
+        not_ready="no certificate yet",
+    ):
+        log.info("kvtier %s webhook", __version__)
+        while not serving.look() and not stop.is_set():
+            await _pause(stop)
+        if stop.is_set():
+            return 0
+        async with _listening(application(metrics), options.listen, serving):
+            ready.set()
+            while not stop.is_set():
+                await _pause(stop)
+                serving.look()
+            ready.clear()
+    return 0
+
+
+async def _pause(stop: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def _listening(
+    app: web.Application, listen: str, serving: ServingCertificate
+) -> AsyncIterator[None]:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    await runner.setup()
+    host, _, port = listen.rpartition(":")
+    try:
+        await web.TCPSite(
+            runner, host.strip("[]") or None, int(port), ssl_context=serving.context
+        ).start()
+        yield
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,70 @@
+"""The webhook's HTTP application: /validate and nothing else."""
+
+import asyncio
+import logging
+import time
+
+from aiohttp import web
+
+from kvtier.api.load import MAX_FILE_BYTES
+from kvtier.webhook.decision import decide
+from kvtier.webhook.metrics import WebhookMetrics
+from kvtier.webhook.review import BadReview, Decision, Request, answer, parse
+
+log = logging.getLogger(__name__)
+
+PATH = "/validate"
+MAX_BODY_BYTES = 2 * MAX_FILE_BYTES + 2**20
+"""The new object, the old one, and what is around them."""
+READ_SECONDS = 10.0
+
+
+def application(metrics: WebhookMetrics) -> web.Application:
+    """Any other path is 404 and any other method 405, so that a wrong path in a
+    ValidatingWebhookConfiguration is an error that the API server tells, never a yes.
+
+    400, in one line, for what is no review of a tier. A failure of ours is 500, with a traceback
+    in the log.
+    """
+
+    async def validate(request: web.Request) -> web.Response:
+        started = time.monotonic()
+        result = "failed"
+        try:
+            review = parse(await _body(request))
+            decision = _decide(review)
+            result = _result(decision)
+            return web.json_response(answer(review, decision))
+        except BadReview as error:
+            result = "bad"
+            log.warning("not a review, from %s: %s", request.remote, error)
+            return web.Response(status=400, text=f"{error}\n")
+        finally:
+            metrics.observe_review(result=result, seconds=time.monotonic() - started)
+
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.add_routes([web.post(PATH, validate)])
+    return app
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise BadReview(f"the body is larger than {MAX_BODY_BYTES} bytes") from None
+    except TimeoutError:
+        raise BadReview(f"the body did not arrive within {READ_SECONDS:.0f} s") from None
+
+
+def _decide(review: Request) -> Decision:
+    try:
+        return decide(review)
+    except RecursionError:
+        raise BadReview("the object is nested too deeply") from None
+
+
+def _result(decision: Decision) -> str:
+    if decision.refusals:
+        return "refused"
+    return "warned" if decision.warnings else "allowed"

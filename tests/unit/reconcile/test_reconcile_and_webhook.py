@@ -1,0 +1,53 @@
+"""Without the webhook the reconciler says the same of the same documents."""
+
+from typing import Any
+
+import pytest
+from tier_harness import KEY, Operator, spec
+
+from kvtier.api import reasons
+from kvtier.cluster.protocol import TIER
+from kvtier.webhook.decision import judge
+
+LINK = {"domain": "zone", "bitsPerSecond": "1M", "roundTrip": "50us"}
+SPECS: dict[str, dict[str, Any]] = {
+    "good": {},
+    "too little memory": {"store": {"memoryPerRank": "64Mi"}, "pool": {"chunkTokens": 16384}},
+    "an unknown field": {"pool": {"rank": 2}},
+    "two problems": {"pool": {"ranks": 0}, "store": {"cpu": "x"}},
+    "too slow a link": {
+        "pool": {"hitLatency": "1s", "hitEngineTime": "0s"},
+        "placement": {"links": [LINK]},
+    },
+}
+
+
+def document(case: str) -> dict[str, Any]:
+    found = spec()
+    for part, fields in SPECS[case].items():
+        found.setdefault(part, {}).update(fields)
+    return found
+
+
+@pytest.mark.parametrize("case", SPECS)
+async def test_webhook_and_reconciler_decide_the_same(operator: Operator, case: str) -> None:
+    operator.apply(document(case))
+    await operator.settle()
+    stored = operator.cluster.peek(TIER, *KEY)
+    assert stored is not None
+    decision = judge(stored)
+    condition = operator.condition("SpecValid")
+    assert (condition["status"] == "False") == bool(decision.refusals)
+    if decision.refusals:
+        assert condition["reason"] == reasons.INVALID_SPEC
+        assert condition["message"] == "; ".join(decision.refusals)
+    elif decision.warnings:
+        (line,) = decision.warnings
+        _, _, message = line.partition(": ")
+        assert message in operator.condition("PlacementAccepted")["message"]
+
+
+def test_the_cases_are_of_every_kind() -> None:
+    decisions = [judge({"metadata": {"name": "demo"}, "spec": document(case)}) for case in SPECS]
+    assert sum(bool(each.refusals) for each in decisions) == 3
+    assert sum(bool(each.warnings) for each in decisions) == 1

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "operator" / "kvtier"
-PURE = ("api", "breakeven", "generation", "placement", "plan", "render")
+PURE = ("api", "breakeven", "generation", "modelconfig", "placement", "plan", "render")
 PURE += tuple(
     f"loadtest/{name}.py" for name in ("keys", "measures", "objects", "report", "striping")
 )

@@ -52,7 +52,15 @@ def parse_tier(document: Mapping[str, Any]) -> KVCacheTier:
 def load_file(path: str) -> KVCacheTier:
     """The tier in the YAML or JSON file ``path``; ``-`` is standard input.
 
-    Raises InvalidTier, also for a file that cannot be read, holds several documents, repeats a key
+    Raises InvalidTier, also for what ``read_document`` refuses.
+    """
+    return parse_tier(read_document(path))
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """The one object in the YAML or JSON file ``path``, of which only the kind is checked.
+
+    Raises InvalidTier for a file that cannot be read, holds several documents, repeats a key
     (which ``kubectl`` lets pass, keeping the last), or has an unquoted scalar that is one thing to
     one YAML reader and another to the next.
     """
@@ -64,7 +72,7 @@ def load_file(path: str) -> KVCacheTier:
     ]
     if missing:
         raise InvalidTier(*missing)
-    return parse_tier(document)
+    return document
 
 
 def _read(path: str) -> str:

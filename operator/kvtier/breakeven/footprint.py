@@ -167,6 +167,14 @@ def chunk_bytes_per_rank(spec: KVCacheTierSpec) -> int:
     return math.ceil(chunk / spec.pool.ranks) if spec.pool.striping is Striping.SHARD else chunk
 
 
+def values_per_chunk(spec: KVCacheTierSpec) -> int:
+    """Values that a hybrid's chunk is stored as: one of each rank that stores. Else 1, at least."""
+    groups = spec.model.layout.groups
+    if groups is None or not stored_by_every_rank(groups):
+        return 1
+    return spec.pool.parallelism.tensor or spec.pool.ranks
+
+
 def attention_layers(layout: Layout) -> int | None:
     """Layers that attend to all of the past; None when the layout does not say."""
     described = layout.gqa or layout.mla

@@ -19,6 +19,7 @@ INTERRUPTED: Final = 130
 
 COMMANDS: Final = {
     "plan": "judge a tier by its declared figures: does fetching beat recomputing?",
+    "layout": "print the layout to write into a tier, from a model's config.json",
     "render": "print every object that kvtier would create for a tier",
     "generation": "print the name of the tier's generation of KV, or of its engine Secret",
     "loadtest": "load a tier as its engines would, and check each byte",

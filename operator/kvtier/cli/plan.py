@@ -10,7 +10,7 @@ from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, Verdict
 from kvtier.breakeven.patterns import Access, AccessAssessment, assess_access
 from kvtier.breakeven.tier import assess
-from kvtier.cli import files, output, plan_table, what_if
+from kvtier.cli import files, model_config, output, plan_table, what_if
 
 EXIT_CODES: Final = {Verdict.NEVER_PAYS: 3, Verdict.UNKNOWN: 4}
 PAYS: Final = 0
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the same tier with other figures: "
         + ",".join(f"{name}={value}" for name, value in what_if.EXAMPLES.items()),
     )
+    model_config.add_argument(parser, required=False)
     parser.epilog = (
         "exit codes: 0 Pays or PaysWhenLong, 3 NeverPays, 4 Unknown (the file does not say\n"
         "enough), 2 bad input"
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     asked = what_if.parse(arguments.what_if)
-    tier = what_if.apply(files.load(arguments.file), asked)
+    tier = what_if.apply(model_config.load_tier(arguments), asked)
     assessment = assess(tier.spec, compression=asked.compression)
     access = None
     if asked.access is not Access.ONCE_PER_REQUEST:

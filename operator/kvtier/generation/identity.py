@@ -36,7 +36,7 @@ def identity(spec: KVCacheTierSpec, *, version: int = IDENTITY_VERSION) -> dict[
         "revision": model.revision,
         "tokenizerRevision": model.tokenizer_revision or model.revision,
         "kvCacheDtype": model.kv_cache_dtype.value,
-        "layout": _layout(model.layout),
+        "layout": layout_identity(model.layout),
         "ranks": pool.ranks,
         "parallelism": _parallelism(pool),
         "chunkTokens": pool.chunk_tokens,
@@ -66,7 +66,8 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _layout(layout: Layout) -> dict[str, Any]:
+def layout_identity(layout: Layout) -> dict[str, Any]:
+    """The layout as it stands in an identity: equal for layouts that keep the same bytes."""
     if layout.gqa is not None:
         gqa = layout.gqa
         return {"gqa": {"layers": gqa.layers, "kvHeads": gqa.kv_heads, "headDim": gqa.head_dim}}

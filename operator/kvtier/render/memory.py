@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kvtier.api.types import KVCacheTierSpec
-from kvtier.breakeven.footprint import chunk_bytes_per_rank, wire
+from kvtier.breakeven.footprint import chunk_bytes_per_rank, values_per_chunk, wire
 from kvtier.render.quantities import memory_quantity
 
 WORKERS = 8
@@ -60,19 +60,8 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
     takes.
     """
     chunk = chunk_bytes_per_rank(spec)
-    if chunk > MAX_CHUNK_BYTES:
-        states = wire(spec).states
-        if states >= MAX_CHUNK_BYTES:
-            raise MemoryTooSmall(
-                f"spec.model.layout.groups: the states of linear layers are {states} bytes, and "
-                f"Valkey stores no value above {MAX_CHUNK_BYTES}: kvtier cannot serve this model; "
-                "check stateBytes"
-            )
-        raise MemoryTooSmall(
-            f"spec.pool.chunkTokens: a chunk of {spec.pool.chunk_tokens} tokens is {chunk} bytes "
-            f"on a rank, and Valkey stores no value above {MAX_CHUNK_BYTES}; lower it to at most "
-            f"{spec.pool.chunk_tokens * (MAX_CHUNK_BYTES - states) // (chunk - states)}"
-        )
+    if (largest := -(-chunk // values_per_chunk(spec))) > MAX_CHUNK_BYTES:
+        raise MemoryTooSmall(_too_large(spec, largest))
     limit = spec.store.memory_bytes
     connections = WORKERS * spec.pool.max_engines
     buffers = 2 * connections * chunk
@@ -96,6 +85,21 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
         chunk_bytes=chunk,
         stored_bytes=stored,
         chunks=chunks,
+    )
+
+
+def _too_large(spec: KVCacheTierSpec, value: int) -> str:
+    states = wire(spec).states // values_per_chunk(spec)
+    if states >= MAX_CHUNK_BYTES:
+        return (
+            f"spec.model.layout.groups: the states of linear layers are {states} bytes on a rank, "
+            f"and Valkey stores no value above {MAX_CHUNK_BYTES}; check stateBytes, or spread the "
+            "model over more ranks"
+        )
+    return (
+        f"spec.pool.chunkTokens: a chunk of {spec.pool.chunk_tokens} tokens is {value} bytes on a "
+        f"rank, and Valkey stores no value above {MAX_CHUNK_BYTES}; lower it to at most "
+        f"{spec.pool.chunk_tokens * (MAX_CHUNK_BYTES - states) // (value - states)}"
     )
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tier_specs import MakeSpec
 
+from kvtier.api.load import InvalidTier
 from kvtier.breakeven import footprint
 from kvtier.breakeven.footprint import Footprint
 from kvtier.breakeven.patterns import Access, assess_access
@@ -95,6 +96,15 @@ def test_every_chunk_is_stored_with_what_a_hit_that_ends_there_needs(make_spec: 
     window = 39 * 8 * 384 * 2 * 128
     assert found.chunk_bytes == 256 * 4 * 30_720 + window + 256 * 8 * 128 * 2 + 45_000
     assert found.chunk_bytes_per_rank == found.chunk_bytes
+
+
+def test_a_state_is_a_value_of_each_rank_and_must_fit_one(make_spec: MakeSpec) -> None:
+    state = LINEAR | {"layers": 4, "stateBytes": 1 << 28}
+    assert footprint.chunk_bytes(make_spec(groups(FULL, state))) > 1 << 30
+    with pytest.raises(InvalidTier, match=r"layout.groups: the states of linear layers are"):
+        make_spec(groups(FULL, state) | {"pool.ranks": 2})
+    with pytest.raises(InvalidTier, match=r"no value above 536870912; lower it to at most \d+$"):
+        make_spec(groups(FULL, state) | {"pool.chunkTokens": 65536})
 
 
 def test_the_constant_of_a_hybrid_moves_its_minimum_hit_but_not_its_break_even(

@@ -88,10 +88,12 @@ def layout_identity(layout: Layout) -> dict[str, Any]:
 
 
 def _group(group: AttentionGroup) -> dict[str, Any]:
+    # A default that is written out changes nothing.
+    own_values = group.value_head_dim if group.value_head_dim != group.head_dim else None
     sizes = {
         "kvHeads": group.kv_heads,
         "headDim": group.head_dim,
-        "valueHeadDim": group.value_head_dim,
+        "valueHeadDim": own_values,
         "kvLoraRank": group.kv_lora_rank,
         "qkRopeHeadDim": group.qk_rope_head_dim,
         "window": group.window,

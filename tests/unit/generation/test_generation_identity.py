@@ -224,3 +224,13 @@ def test_absent_fields_are_left_out(make_spec: Any) -> None:
 def test_a_later_identity_version_is_refused(make_spec: Any) -> None:
     with pytest.raises(ValueError, match="identity version 2 is unknown to this release"):
         identity(make_spec(), version=2)
+
+
+def test_values_as_long_as_keys_are_the_same_kv_written_out_or_not() -> None:
+    plain = {"attention": "Full", "layers": 15, "kvHeads": 2, "headDim": 256}
+    written = plain | {"valueHeadDim": 256}
+    ids = [
+        generation_id(make_spec({"model.layout": {"groups": [group]}}))
+        for group in (plain, written)
+    ]
+    assert ids[0] == ids[1]

@@ -128,7 +128,7 @@ WRITTEN_OUT_DEFAULTS: list[Mapping[str, Any]] = [
 def test_every_size_of_a_group_is_in_the_identity(make_spec: Any) -> None:
     """A size that is left out would let one tier read KV of another shape."""
     sizes = {info.alias or name for name, info in AttentionGroup.model_fields.items()}
-    group = dict.fromkeys(sizes, 2) | {"attention": "Full"}
+    group = dict.fromkeys(sizes, 2) | {"attention": "Full", "valueHeadDim": 3}
     [found] = identity(make_spec({"model.layout": {"groups": [group]}}))["layout"]["groups"]
     assert found == group
 
@@ -226,7 +226,9 @@ def test_a_later_identity_version_is_refused(make_spec: Any) -> None:
         identity(make_spec(), version=2)
 
 
-def test_values_as_long_as_keys_are_the_same_kv_written_out_or_not() -> None:
+def test_values_as_long_as_keys_are_the_same_kv_written_out_or_not(
+    make_spec: Any,
+) -> None:
     plain = {"attention": "Full", "layers": 15, "kvHeads": 2, "headDim": 256}
     written = plain | {"valueHeadDim": 256}
     ids = [

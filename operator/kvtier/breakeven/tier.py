@@ -7,6 +7,7 @@ no length can win.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 from kvtier.api.scalars import parse_duration
@@ -30,6 +31,7 @@ __all__ = [
     "Verdict",
     "assess",
     "chunk_bytes_per_rank",
+    "curve",
     "declared_link",
     "logical_bytes_per_token",
     "wire_bytes_per_token",
@@ -126,6 +128,19 @@ def assess(
         reason=reason,
         message=message,
     )
+
+
+def curve(
+    spec: KVCacheTierSpec,
+    lengths: Iterable[int],
+    *,
+    link: LinkFigures | None = None,
+    compression: float = 1.0,
+) -> tuple[Row, ...]:
+    """The rows of any ``lengths`` (tokens, from 1 on), by the same figures as ``assess``."""
+    wire = footprint.wire(spec)
+    tier = _Tier(spec, link=link or declared_link(spec), wire=wire, compression=compression)
+    return tuple(tier.row(tokens) for tokens in lengths)
 
 
 def judged_lengths(spec: KVCacheTierSpec) -> Lengths:

@@ -4,13 +4,16 @@ Exits 0 for a tier that pays, 3 for one that never does, 4 when the file does no
 """
 
 import argparse
+from pathlib import Path
 from typing import Any, Final
 
+from kvtier.api.scalars import shown
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, Verdict
 from kvtier.breakeven.patterns import Access, AccessAssessment, assess_access
 from kvtier.breakeven.tier import assess
-from kvtier.cli import files, model_config, output, plan_table, what_if
+from kvtier.cli import files, model_config, output, plan_table, plot, what_if
+from kvtier.cli.errors import BadInput
 
 EXIT_CODES: Final = {Verdict.NEVER_PAYS: 3, Verdict.UNKNOWN: 4}
 PAYS: Final = 0
@@ -27,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         + ",".join(f"{name}={value}" for name, value in what_if.EXAMPLES.items()),
     )
     model_config.add_argument(parser, required=False)
+    parser.add_argument(
+        "--plot",
+        type=plot_file,
+        metavar="FILE.svg",
+        help="also draw it: seconds of a fetch and of computing again over the length of the hit",
+    )
     parser.epilog = (
         "exit codes: 0 Pays or PaysWhenLong, 3 NeverPays, 4 Unknown (the file does not say\n"
         "enough), 2 bad input"
@@ -40,6 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     access = None
     if asked.access is not Access.ONCE_PER_REQUEST:
         access = assess_access(tier.spec, asked.access)
+    if arguments.plot is not None:
+        if access is not None:
+            raise BadInput(
+                f"--plot: draws fetches of {Access.ONCE_PER_REQUEST.value} only; leave out "
+                f"access={asked.access.value}"
+            )
+        _write(arguments.plot, plot.plot(tier, assessment, changes=asked.changes))
     if arguments.output == "table":
         text = plan_table.table(tier, assessment, access=access, changes=asked.changes)
     else:
@@ -48,6 +64,23 @@ def run(arguments: argparse.Namespace) -> int:
     print(text, end="")
     verdict = assessment.verdict if access is None else access.verdict
     return EXIT_CODES.get(verdict, PAYS)
+
+
+def plot_file(text: str) -> Path:
+    """A name that ends in ``.svg``: a slip must not overwrite the tier's own file."""
+    if not text.endswith(".svg"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .svg; write such a name")
+    return Path(text)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        what = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(
+            f"--plot {shown(str(file))}: {what}; name a file that can be written"
+        ) from None
 
 
 def _document(

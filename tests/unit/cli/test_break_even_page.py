@@ -1,6 +1,7 @@
 """docs/break-even.md quotes the code: its commands print what it shows, its figures are computed.
 
-``python tests/unit/cli/test_break_even_page.py`` writes the output of its commands anew.
+``python tests/unit/cli/test_break_even_page.py`` writes the output of its commands and
+its picture anew.
 """
 
 import re
@@ -16,6 +17,7 @@ from kvtier.breakeven.imbalance import expected_imbalance
 from kvtier.breakeven.tier import assess
 
 PAGE = Path(__file__).parents[3] / "docs" / "break-even.md"
+PICTURE = PAGE.with_suffix(".svg")
 CONSOLE = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 EXAMPLE = re.compile(r"```yaml\n(?P<tier>.*?)```", re.DOTALL)
 
@@ -49,6 +51,18 @@ def test_a_quoted_command_prints_what_the_page_shows(
     command: str, output: str, tmp_path: Path
 ) -> None:
     assert run(command, tmp_path) == output
+
+
+def picture(folder: Path) -> str:
+    tier, drawn = folder / "tier.yaml", folder / "drawn.svg"
+    tier.write_text(example())
+    assert kvtier("plan", "-f", tier, "--plot", drawn).stderr == b""
+    return drawn.read_text()
+
+
+def test_the_picture_is_the_one_that_the_code_draws(tmp_path: Path) -> None:
+    assert picture(tmp_path) == PICTURE.read_text()
+    assert f"]({PICTURE.name})" in PAGE.read_text()
 
 
 def test_figures_in_the_text_are_those_of_the_code() -> None:
@@ -89,4 +103,5 @@ if __name__ == "__main__":
             ),
             PAGE.read_text(),
         )
+        PICTURE.write_text(picture(Path(folder)))
     PAGE.write_text(written)

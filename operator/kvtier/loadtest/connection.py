@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kvtier.loadtest.striping import Striping
-from kvtier.loadtest.values import HEADER_BYTES
 from kvtier.redact import redact
 from kvtier.store.tls import client_context
+from kvtier.store.values import HEADER_BYTES
 
 FILE = "connection.json"
 CA_FILE = "ca.crt"

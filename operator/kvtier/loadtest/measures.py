@@ -3,19 +3,10 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+
+from kvtier.store.failure import Kind
 
 Span = tuple[float, float]
-
-
-class Kind(StrEnum):
-    """How a rank failed a request. ``DENIED``: by its access rules or a wrong password."""
-
-    REFUSED = "refused"
-    TIMEOUT = "timeout"
-    DENIED = "denied"
-    RESET = "reset"
-    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)

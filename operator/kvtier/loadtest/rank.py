@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from kvtier.loadtest.connection import Connection, RankAddress
 from kvtier.loadtest.measures import STALL_SECONDS, Outage, RankMeasures, Span
-from kvtier.loadtest.resolve import Resolver
-from kvtier.loadtest.resp import Failed, Reply, RespConnection
-from kvtier.loadtest.values import Checker, Identity, Verdict, header, identity, payload
+from kvtier.store.failure import Failed, Reply
+from kvtier.store.resolve import Resolver
+from kvtier.store.resp import RespConnection
+from kvtier.store.values import Checker, Identity, Verdict, header, identity, payload
 
 FIRST_RETRY = 0.05
 LAST_RETRY = 0.5

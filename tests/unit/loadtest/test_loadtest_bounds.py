@@ -21,11 +21,10 @@ from kvtier.loadtest import engine as engine_module
 from kvtier.loadtest import run as run_module
 from kvtier.loadtest.connection import load
 from kvtier.loadtest.engine import Engine
-from kvtier.loadtest.measures import Kind
 from kvtier.loadtest.rank import Budget, Rank
-from kvtier.loadtest.resolve import Resolver
-from kvtier.loadtest.resp import Failed
 from kvtier.loadtest.run import Gathered, Plan
+from kvtier.store.failure import Failed, Kind
+from kvtier.store.resolve import Resolver
 
 TIMEOUT = 2.0
 START_SECONDS = 20.0

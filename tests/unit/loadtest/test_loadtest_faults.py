@@ -17,9 +17,10 @@ from valkey_servers import running_server
 from kvtier.generation.acl import acl_file
 from kvtier.loadtest.connection import load
 from kvtier.loadtest.engine import Engine
-from kvtier.loadtest.measures import Kind, Outage
+from kvtier.loadtest.measures import Outage
 from kvtier.loadtest.report import Results, exit_code
-from kvtier.loadtest.values import header, identity, payload
+from kvtier.store.failure import Kind
+from kvtier.store.values import header, identity, payload
 
 
 def foreign_value(local: LocalTier, at: int, under: bytes, /, **other: str | int | bytes) -> None:

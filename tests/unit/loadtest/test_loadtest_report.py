@@ -9,8 +9,9 @@ from local_tier import NewLocalTier
 
 from kvtier.loadtest import report
 from kvtier.loadtest.connection import Connection, load
-from kvtier.loadtest.measures import Completed, Kind, Outage, RankMeasures
+from kvtier.loadtest.measures import Completed, Outage, RankMeasures
 from kvtier.loadtest.report import Results
+from kvtier.store.failure import Kind
 
 BEGIN = 1_800_000_000.0
 DOCS = Path(__file__).parents[3] / "docs" / "loadtest.md"

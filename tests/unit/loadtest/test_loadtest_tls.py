@@ -12,8 +12,8 @@ import pytest
 from driving import BUSY, drive, until_read
 from local_tier import LocalTier, NewLocalTier
 
-from kvtier.loadtest.measures import Kind
 from kvtier.loadtest.report import exit_code
+from kvtier.store.failure import Kind
 
 
 def openssl(directory: Path, *arguments: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvtier.loadtest.values import (
+from kvtier.store.values import (
     HEADER_BYTES,
     PIECE_BYTES,
     Checker,

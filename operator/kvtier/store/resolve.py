@@ -4,9 +4,8 @@ import socket
 import threading
 from concurrent.futures import Future
 
-from kvtier.loadtest.measures import Kind
-from kvtier.loadtest.resp import Failed
 from kvtier.redact import redact
+from kvtier.store.failure import Failed, Kind
 
 Address = tuple[str, int]
 

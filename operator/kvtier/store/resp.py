@@ -1,7 +1,7 @@
 """A small Valkey client for large values: what is read lands in one buffer per connection.
 
-It knows AUTH, EXISTS, GET and SET of RESP2, which is all that an engine's user needs. One request
-is in flight at a time, but for EXISTS, of which a whole look-up is.
+It knows those commands of RESP2 that the users of engines and of the probe have. One request is in
+flight at a time, but for EXISTS, of which a whole look-up is.
 """
 
 import errno
@@ -11,27 +11,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from kvtier.loadtest.measures import Kind
 from kvtier.redact import redact
+from kvtier.store.failure import Failed, Kind, Reply
 
 BUFFER_BYTES = 524_288
+MOST_LINE_BYTES = 65_536
+"""No server's answer of one line is longer; what is, is no Valkey's."""
+MOST_INFO_BYTES = 1 << 20
 _SEND_AT_ONCE = 512
 _DENIED = ("NOPERM", "WRONGPASS", "NOAUTH")
 _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 Feed = Callable[[memoryview], None]
-
-
-class Failed(Exception):
-    """A request that got no good answer; ``kind`` says how, the text why, without any secret."""
-
-    def __init__(self, kind: Kind, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
-
-
-class Reply(Failed):
-    """The server said no. The connection is still good."""
 
 
 class RespConnection:
@@ -57,7 +48,7 @@ class RespConnection:
 
     def open(self, address: tuple[str, int], *, username: str, password: str) -> None:
         """Connect to an address that is resolved already, and authenticate."""
-        self._secrets = (username, password)
+        self._secrets = (password,)
         with self._request():
             link = socket.create_connection(address, timeout=self._left())
             self._socket = link
@@ -65,7 +56,7 @@ class RespConnection:
             if self._tls is not None:
                 link.settimeout(self._left())
                 self._socket = self._tls.wrap_socket(link, server_hostname=self._host)
-            self._send(_command(b"AUTH", username.encode(), password.encode()))
+            self._send(command(b"AUTH", username.encode(), password.encode()))
             self._line()
 
     def close(self) -> None:
@@ -81,7 +72,7 @@ class RespConnection:
             # Answers are short, but a server that nobody reads from would stop reading itself.
             for first in range(0, len(keys), _SEND_AT_ONCE):
                 batch = keys[first : first + _SEND_AT_ONCE]
-                self._send(b"".join(_command(b"EXISTS", key) for key in batch))
+                self._send(b"".join(command(b"EXISTS", key) for key in batch))
                 for _ in batch:
                     try:
                         found.append(self._line() == b":1")
@@ -92,16 +83,40 @@ class RespConnection:
             raise denied
         return found
 
-    def get(self, key: bytes, feed: Feed) -> int | None:
+    def get(self, key: bytes, feed: Feed, *, most: int | None = None) -> int | None:
         """Hand the value to ``feed`` part by part; its size, or None if there is none.
 
-        A part is valid only during the call.
+        A part is valid only during the call. One of more than ``most`` bytes is not read.
         """
+        return self._bulk(b"GET", key, feed=feed, most=most)
+
+    def info(self, section: str) -> dict[str, str]:
+        """Fields of a section of ``INFO``, as the server writes them."""
+        text = bytearray()
+        self._bulk(b"INFO", section.encode(), feed=text.extend, most=MOST_INFO_BYTES)
+        lines = text.decode("utf-8", "replace").splitlines()
+        pairs = (line.partition(":") for line in lines if not line.startswith("#"))
+        return {name: value for name, colon, value in pairs if colon}
+
+    def ping(self) -> None:
         with self._request():
-            self._send(_command(b"GET", key))
+            self._send(command(b"PING"))
+            if self._line() != b"+PONG":
+                raise ValueError("it answers PING with something else than PONG")
+
+    def unlink(self, keys: Sequence[bytes]) -> None:
+        with self._request():
+            self._send(command(b"UNLINK", *keys))
+            self._line()
+
+    def _bulk(self, *parts: bytes, feed: Feed, most: int | None) -> int | None:
+        with self._request():
+            self._send(command(*parts))
             size = int(self._line().removeprefix(b"$"))
             if size < 0:
                 return None
+            if most is not None and size > most:
+                raise ValueError(f"it answers {size} bytes, more than {most}")
             left = size
             while left:
                 if self._begin == self._end:
@@ -113,15 +128,34 @@ class RespConnection:
             self._line()
             return size
 
-    def set(self, key: bytes, parts: Iterable[bytes | memoryview], *, size: int) -> None:
+    def set(
+        self,
+        key: bytes,
+        parts: Iterable[bytes | memoryview],
+        *,
+        size: int,
+        seconds_to_live: int | None = None,
+    ) -> None:
         """Store a value of ``size`` bytes that comes in parts."""
+        expiry = () if seconds_to_live is None else (b"EX", b"%d" % seconds_to_live)
+        head = b"*%d\r\n%b$%d\r\n" % (3 + len(expiry), words(b"SET", key), size)
         with self._request():
-            head = b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, size)
             self._send(head)
             for part in parts:
                 self._send(part)
-            self._send(b"\r\n")
+            self._send(b"\r\n" + words(*expiry))
             self._line()
+
+    def lend(self) -> socket.socket:
+        """The socket itself, between two answers: whoever takes it asks nothing here any more.
+
+        Raises Failed if it is closed.
+        """
+        with self._request():
+            link = self._armed()
+            if self._begin != self._end:
+                raise ValueError("it sends more than it was asked for")
+            return link
 
     def _send(self, data: bytes | memoryview) -> None:
         self._armed().sendall(data)
@@ -146,6 +180,8 @@ class RespConnection:
             self._begin = stop
             if end >= 0:
                 break
+            if len(line) > MOST_LINE_BYTES:
+                raise ValueError("its answer is no Valkey's")
             self._receive()
         text = line.rstrip(b"\r\n")
         if text.startswith(b"-"):
@@ -197,8 +233,10 @@ class RespConnection:
         return Failed(kind, redact(" ".join(str(error).split()), *self._secrets))
 
 
-def _command(*words: bytes) -> bytes:
-    return b"*%d\r\n%b" % (
-        len(words),
-        b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words),
-    )
+def command(*parts: bytes) -> bytes:
+    """A request as it goes over the wire."""
+    return b"*%d\r\n%b" % (len(parts), words(*parts))
+
+
+def words(*parts: bytes) -> bytes:
+    return b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)

@@ -14,6 +14,7 @@ PURE += tuple(
     f"loadtest/{name}.py" for name in ("keys", "measures", "objects", "report", "striping")
 )
 PURE += ("webhook/decision.py", "webhook/review.py")
+PURE += tuple(f"probe/{name}.py" for name in ("config", "rates", "result"))
 IMPURE_MODULES = {"aiohttp", "asyncio", "kopf", "kubernetes", "random", "secrets"}
 IMPURE_MODULES |= {"socket", "time", "valkey"}
 CLOCKS = {"now", "utcnow", "today"}

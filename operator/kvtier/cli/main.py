@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from kvtier import __version__
 from kvtier.cli.errors import BadInput
@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "controller": "run the operator",
     "webhook": "run the optional webhook that judges tiers at apply time",
 }
+HIDDEN: Final = {"probe-worker": "measure a tier's ranks from this node"}
+"""Commands that the operator's own pods run."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,16 +60,17 @@ def _run(argv: Sequence[str]) -> int:
     parser.add_argument("--version", action="version", version=f"kvtier {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = argv[0] if argv else ""
-    for name, summary in COMMANDS.items():
+    for name, summary in (COMMANDS | HIDDEN).items():
+        shown: dict[str, Any] = {"help": summary} if name in COMMANDS else {}
         command = commands.add_parser(
             name,
-            help=summary,
+            **shown,
             description=f"{summary[0].upper()}{summary[1:]}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         if name == asked:
-            module = import_module(f"kvtier.cli.{name}")
+            module = import_module(f"kvtier.cli.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     arguments = parser.parse_args(argv)

@@ -12,6 +12,7 @@ from kvtier.generation.record import Record
 DEFAULT_USER = "default"
 HEALTH_USER = "health"
 OPERATOR_USER = "operator"
+PROBE_USER = "probe"
 REVISION_USER = "_rev"
 
 # Only what clients were seen to need: LMCache's Valkey client connects with HELLO, AUTH, CLIENT
@@ -21,6 +22,9 @@ ENGINE_COMMANDS = (
     *("get", "set", "exists"),
     *("hello", "auth", "ping", "info", "client|setinfo", "client|setname"),
 )
+# It stores a few values of its own, reads them and takes them away again; INFO says whether the
+# rank is full.
+PROBE_COMMANDS = ("ping", "info", "get", "set", "unlink")
 OPERATOR_COMMANDS = (
     *("hello", "auth", "ping", "info", "client|setinfo", "client|setname"),
     *("acl|setuser", "acl|deluser", "acl|dryrun", "acl|load"),
@@ -41,6 +45,11 @@ def key_prefix(generation: str, rank: int) -> str:
     return f"kvt-{generation}-r{rank}"
 
 
+def probe_prefix(rank: int) -> str:
+    """The prefix of the probe's own keys on one rank; an ``@`` comes behind it."""
+    return f"kvt-probe-r{rank}"
+
+
 def users(record: Record, *, rank: int) -> dict[str, tuple[str, ...]]:
     """The ACL rules of every user of a rank, each list beginning with ``reset``, without ``_rev``.
 
@@ -59,6 +68,14 @@ def users(record: Record, *, rank: int) -> dict[str, tuple[str, ...]]:
             *_allow(OPERATOR_COMMANDS),
         ),
     }
+    if record.probe_token is not None:
+        rules[PROBE_USER] = (
+            "reset",
+            "on",
+            _password(record.probe_token),
+            f"~{probe_prefix(rank)}@*",
+            *_allow(PROBE_COMMANDS),
+        )
     for entry in record.generations:
         rules[entry.token] = (
             "reset",

@@ -46,11 +46,15 @@ class GenerationEntry:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All generations of a tier, oldest first; at most one is Live."""
+    """All generations of a tier, oldest first; at most one is Live.
+
+    ``probe_token`` is None in a record of a release that had no probe.
+    """
 
     identity_version: int
     operator_token: str = field(repr=False)
     generations: tuple[GenerationEntry, ...]
+    probe_token: str | None = field(default=None, repr=False)
 
     @property
     def live(self) -> GenerationEntry:
@@ -61,7 +65,9 @@ class Record:
         raise InvalidRecord("the record names no Live generation")
 
 
-def new_record(spec: KVCacheTierSpec, *, operator_token: str, engine_token: str) -> Record:
+def new_record(
+    spec: KVCacheTierSpec, *, operator_token: str, engine_token: str, probe_token: str | None = None
+) -> Record:
     """The record of a tier that has none: one Live generation, the newest identity version.
 
     Raises InvalidRecord for a token that an ACL file could not hold as it is.
@@ -77,12 +83,13 @@ def new_record(spec: KVCacheTierSpec, *, operator_token: str, engine_token: str)
         identity_version=IDENTITY_VERSION,
         operator_token=_token(operator_token, "operator"),
         generations=(entry,),
+        probe_token=None if probe_token is None else _token(probe_token, "probe"),
     )
 
 
 def to_json(record: Record) -> str:
     """The document, in the same bytes for the same record. It holds the tokens."""
-    document = {
+    document: dict[str, Any] = {
         "identityVersion": record.identity_version,
         "operatorToken": record.operator_token,
         "generations": [
@@ -95,6 +102,8 @@ def to_json(record: Record) -> str:
             for entry in record.generations
         ],
     }
+    if record.probe_token is not None:
+        document["probeToken"] = record.probe_token
     return json.dumps(document, sort_keys=True, indent=1) + "\n"
 
 
@@ -106,14 +115,16 @@ def from_json(text: str | bytes) -> Record:
     """
     try:
         document = json.loads(text)
+        probe_token = document.get("probeToken")
         record = Record(
             identity_version=_integer(document["identityVersion"]),
             operator_token=_token(document["operatorToken"], "operator"),
             generations=tuple(_entry(item) for item in document["generations"]),
+            probe_token=None if probe_token is None else _token(probe_token, "probe"),
         )
     except InvalidRecord:
         raise
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         # The error's own text may quote the document, and the document holds tokens.
         raise InvalidRecord(f"the record is not readable ({type(error).__name__})") from None
     if record.identity_version != IDENTITY_VERSION:

@@ -8,12 +8,12 @@ import pytest
 from kvtier.generation.acl import acl_file, acl_revision, key_prefix, users
 from kvtier.generation.record import Record, new_record
 
-OPERATOR, ENGINE = "kvtt-0f0f0f0f", "kvtt-1e1e1e1e"
+OPERATOR, ENGINE, PROBE = "kvtt-0f0f0f0f", "kvtt-1e1e1e1e", "kvtt-3c3c3c3c"
 
 
 @pytest.fixture
 def record(make_spec: Any) -> Record:
-    return new_record(make_spec(), operator_token=OPERATOR, engine_token=ENGINE)
+    return new_record(make_spec(), operator_token=OPERATOR, engine_token=ENGINE, probe_token=PROBE)
 
 
 def digest(text: str) -> str:
@@ -31,6 +31,18 @@ def test_an_engine_may_do_what_engines_do_on_its_own_rank(record: Record) -> Non
         *("+get", "+set", "+exists"),
         *("+hello", "+auth", "+ping", "+info", "+client|setinfo", "+client|setname"),
     ]
+
+
+def test_a_probe_has_a_few_keys_of_its_own_and_no_engine_s(record: Record) -> None:
+    assert lines(record, 3)["probe"] == [
+        *("reset", "on", f"#{digest(PROBE)}", "~kvt-probe-r3@*"),
+        *("+ping", "+info", "+get", "+set", "+unlink"),
+    ]
+
+
+def test_a_record_from_before_the_probe_has_the_users_that_it_had(make_spec: Any) -> None:
+    before = new_record(make_spec(), operator_token=OPERATOR, engine_token=ENGINE)
+    assert set(users(before, rank=0)) == {"default", "health", "operator", ENGINE}
 
 
 def test_default_is_off_and_health_needs_no_secret(record: Record) -> None:
@@ -54,6 +66,7 @@ def test_the_revision_differs_by_rank_and_by_token(record: Record, make_spec: An
 def test_no_password_stands_in_the_file(record: Record) -> None:
     text = acl_file(record, rank=0)
     assert OPERATOR not in text
+    assert PROBE not in text
     # The engine's user is named as its token, and nothing else holds it.
     assert text.count(ENGINE) == 1
 

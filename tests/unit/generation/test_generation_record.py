@@ -1,6 +1,7 @@
 """The record: written, read back, and refused when it cannot be trusted."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,19 @@ def record(make_spec: Any) -> Record:
 def test_what_is_written_is_read_back(record: Record) -> None:
     assert from_json(to_json(record)) == record
     assert to_json(from_json(to_json(record))) == to_json(record)
+
+
+def test_a_probe_s_token_is_read_back_and_not_shown(record: Record) -> None:
+    with_probe = replace(record, probe_token="kvtt-3c3c3c3c")
+    assert from_json(to_json(with_probe)) == with_probe
+    assert "3c3c3c3c" not in repr(with_probe)
+    assert "probeToken" not in to_json(record), "a record from before stays as it is"
+
+
+@pytest.mark.parametrize("token", ["", 7, "short", "has a space", "probe"])
+def test_a_probe_s_token_that_is_none_is_refused(token: object, record: Record) -> None:
+    with pytest.raises(InvalidRecord, match="probe token"):
+        from_json(damaged(record, probeToken=token))
 
 
 def test_a_new_record_has_one_live_generation(record: Record, make_spec: Any) -> None:

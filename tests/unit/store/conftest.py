@@ -29,7 +29,9 @@ def record() -> Record:
             "store": {"memoryPerRank": "256Mi"},
         }
     )
-    return new_record(spec, operator_token=new_token(), engine_token=new_token())
+    return new_record(
+        spec, operator_token=new_token(), engine_token=new_token(), probe_token=new_token()
+    )
 
 
 @pytest.fixture(params=["fake", "8.1", "9.1"])

@@ -9,7 +9,7 @@ from valkey import Valkey
 from valkey.exceptions import AuthenticationError, NoPermissionError, ValkeyError
 from valkey_servers import CLI
 
-from kvtier.generation.acl import key_prefix
+from kvtier.generation.acl import key_prefix, probe_prefix
 
 
 @pytest.fixture
@@ -110,6 +110,20 @@ def test_an_engine_may_run_exactly_the_commands_that_engines_use(
     permitted = allowed(operator, real_rank.engine, key=f"{real_rank.prefix}@x")
     expected = {"get", "set", "exists", "ping", "info", "client|setinfo", "client|setname"}
     assert permitted - BEFORE_LOGIN == expected
+
+
+def test_a_probe_may_store_read_and_take_away_its_own_and_nothing_else(
+    operator: Valkey, real_rank: RankUnderTest
+) -> None:
+    permitted = allowed(operator, "probe", key=f"{probe_prefix(RANK)}@x")
+    assert permitted - BEFORE_LOGIN == {"ping", "info", "get", "set", "unlink"}
+    others = (*outside(real_rank.prefix), f"{real_rank.prefix}@x", f"{probe_prefix(RANK + 1)}@x")
+    token = real_rank.record.probe_token
+    with Valkey(port=real_rank.address.port, username="probe", password=token) as probe:
+        for key in others:
+            for command in ("GET", "SET", "UNLINK"):
+                with pytest.raises(NoPermissionError):
+                    probe.execute_command(command, key, *(["v"] if command == "SET" else []))
 
 
 def test_health_may_only_ping(operator: Valkey) -> None:

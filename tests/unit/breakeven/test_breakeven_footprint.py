@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tier_specs import MakeSpec
 
@@ -160,6 +160,7 @@ def test_streaming_a_hybrid_reads_its_windows_and_not_what_fell_out_of_them(
     assert bound == pytest.approx(15e-6)
 
 
+@settings(deadline=None)
 @given(
     slope=st.fractions(0, 10**6),
     windows=st.lists(st.tuples(st.integers(1, 10**6), st.fractions(0, 10**6)), max_size=3),

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from public_models import MODELS, config
 
@@ -193,6 +193,17 @@ def test_draft_layers_are_not_counted() -> None:
     document = config("deepseek-v3")
     assert document["num_nextn_predict_layers"] == 1
     assert read(document).layout == read(document | {"num_nextn_predict_layers": 0}).layout
+    flash = config("deepseek-v4-flash")
+    assert len(flash["compress_ratios"]) == flash["num_hidden_layers"] + 1
+    drafting = flash | {"compress_ratios": [*flash["compress_ratios"][:-1], 4]}
+    assert read(drafting).layout == read(flash).layout
+
+
+def test_a_value_as_long_as_its_key_is_said_in_one_way() -> None:
+    """Two forms of one layout would be two generations of one model."""
+    document = config("mimo-v2-flash") | {"v_head_dim": 192, "swa_v_head_dim": 192}
+    groups = read(document).layout.groups or []
+    assert [group.value_head_dim for group in groups] == [None, None]
 
 
 values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
@@ -200,6 +211,7 @@ values |= st.lists(st.integers() | st.text(max_size=3), max_size=3)
 values |= st.dictionaries(st.text(max_size=3), st.integers(), max_size=2)
 
 
+@settings(deadline=None)
 @given(model=st.sampled_from(MODELS), data=st.data())
 def test_any_damage_is_one_line_or_a_layout_that_can_be_judged(
     model: dict[str, Any], data: st.DataObject

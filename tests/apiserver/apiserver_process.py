@@ -101,17 +101,19 @@ def kubectl_path() -> Path:
     return _binaries()["kubectl"]
 
 
-def _binaries() -> dict[str, Path]:
+def local_binaries() -> dict[str, Path]:
+    """Paths of the local cluster's binaries by name, whether they are built yet or not."""
     sys.path.insert(0, str(CHECKOUT / "deploy" / "local"))
     try:
         from localcluster.build import binaries
     finally:
         sys.path.pop(0)
-    found = {
-        name: path
-        for name, path in binaries().items()
-        if name in ("etcd", "kube-apiserver", "kubectl")
-    }
+    return binaries()
+
+
+def _binaries() -> dict[str, Path]:
+    known = local_binaries()
+    found = {name: known[name] for name in ("etcd", "kube-apiserver", "kubectl")}
     missing = sorted(name for name, path in found.items() if not path.exists())
     if missing:
         raise CannotStart(

@@ -26,6 +26,22 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{- define "kvtier.webhook.fullname" -}}
+{{ include "kvtier.fullname" . }}-webhook
+{{- end }}
+
+{{- define "kvtier.webhook.selector" -}}
+{{ include "kvtier.selector" . | replace "component: controller" "component: webhook" }}
+{{- end }}
+
+{{- define "kvtier.webhook.labels" -}}
+{{ include "kvtier.labels" . | replace "component: controller" "component: webhook" }}
+{{- end }}
+
+{{- define "kvtier.webhook.secret" -}}
+{{ .Values.webhook.tls.secretName | default (printf "%s-tls" (include "kvtier.webhook.fullname" .)) }}
+{{- end }}
+
 {{- define "kvtier.serviceAccount" -}}
 {{ .Values.serviceAccount.name | default (include "kvtier.fullname" .) }}
 {{- end }}

@@ -14,6 +14,8 @@ from kvtier.cli import controller
 
 CRD_FILE = "kvtier.dev_kvcachetiers.yaml"
 FULL = Path(__file__).with_name("golden") / "full.values.yaml"
+NO_CRD = ("--set", "crds.install=false")
+WITH_WEBHOOK = ("--set", "webhook.enabled=true,networkPolicy.enabled=true")
 MONITORING = ["PodMonitor", "PrometheusRule"]
 
 
@@ -132,7 +134,8 @@ def test_the_pod_meets_the_restricted_pod_security_standard(helm: Helm) -> None:
 
 @pytest.mark.parametrize("values", [[], ["--values", str(FULL)]], ids=["default", "full"])
 def test_the_controller_knows_every_flag_that_the_chart_sets(helm: Helm, values: list[str]) -> None:
-    (deployment,) = (o for (kind, _), o in helm.objects(*values).items() if kind == "Deployment")
+    name = "kv" if values else "kvtier"
+    deployment = helm.objects(*values)["Deployment", name]
     command, *flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert command == "controller"
     parser = argparse.ArgumentParser(allow_abbrev=False)
@@ -158,8 +161,11 @@ def test_only_one_controller_runs_at_a_time(helm: Helm) -> None:
 
 @pytest.mark.parametrize("release", ["a", "x" * 53, "my-kvtier", "kvtier-" + "y" * 46])
 def test_every_name_fits_its_kind_for_any_release_name(helm: Helm, release: str) -> None:
-    for kind, name in helm.objects("--set", "crds.install=false", release=release):
-        assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name.split("/")[-1]), (kind, name)
+    for kind, name in helm.objects(*NO_CRD, *WITH_WEBHOOK, release=release):
+        label = re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name.split("/")[-1])
+        longest = 253 if kind in ("Certificate", "Issuer") else 63
+        assert label, (kind, name)
+        assert len(name.split("/")[-1]) <= longest, (kind, name)
 
 
 def test_the_openshift_setting_of_the_docs_removes_the_ids(helm: Helm) -> None:
@@ -170,6 +176,7 @@ def test_the_openshift_setting_of_the_docs_removes_the_ids(helm: Helm) -> None:
 
 def test_every_namespaced_object_names_its_namespace(helm: Helm) -> None:
     cluster_wide = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+    cluster_wide |= {"ValidatingWebhookConfiguration"}
     for (kind, name), object_ in helm.objects("--values", str(FULL)).items():
         if kind in cluster_wide:
             assert "namespace" not in object_["metadata"], name

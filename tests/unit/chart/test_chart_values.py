@@ -37,6 +37,15 @@ REFUSED = {
     "podLabels.a=true": "podLabels",
     "tolerations=x": "tolerations",
     "imagePullSecrets={pull}": "imagePullSecrets",
+    "webhook.enabled=maybe": "enabled",
+    "webhook.replicas=0": "replicas",
+    "webhook.timeoutSeconds=31": "timeoutSeconds",
+    "webhook.failurePolicy=Fail": "failurePolicy",
+    "webhook.namespaceSelector=a": "namespaceSelector",
+    "webhook.resources.claims=x": "claims",
+    "webhook.tls.secretName=Upper": "secretName",
+    "webhook.tls.caBundle=LS0tLS1CRUdJTg==": "caBundle",
+    "webhook.tls.issuer=x": "issuer",
     "networkPolicy.enabled=yes": "enabled",
     "networkPolicy.apiServerPorts={}": "apiServerPorts",
     "networkPolicy.apiServerPorts={https}": "apiServerPorts",
@@ -96,6 +105,7 @@ def test_the_schema_declares_exactly_the_values_that_exist() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     kubernetes_own = ("podSecurityContext.", "resources.requests.", "resources.limits.")
+    kubernetes_own += ("webhook.resources.requests.", "webhook.resources.limits.")
     ours = {key for key in keys(values) if not key.startswith(kubernetes_own)}
     assert declared(schema) - {"global"} == ours
 

@@ -13,7 +13,7 @@ from kvtier.breakeven.rates import prefill_rate
 from kvtier.loadtest import striping
 from kvtier.loadtest.connection import Connection
 from kvtier.loadtest.keys import chunk_hashes
-from kvtier.loadtest.measures import Completed, Outage, RankMeasures, Span
+from kvtier.loadtest.measures import Completed, HitTimes, Outage, RankMeasures, Span
 from kvtier.loadtest.objects import Held, flat, objects, pack, unpack
 from kvtier.loadtest.rank import Budget, Done, Rank, connect_seconds
 from kvtier.loadtest.workload import Workload, arrivals, prompt
@@ -71,6 +71,8 @@ class _Request:
     arrived: float = field(compare=False)
     prefix: int = field(compare=False)
     hit_tokens: int = field(compare=False)
+    loading: float = field(compare=False)
+    """Seconds that looking up and fetching took."""
     store: tuple[int, ...] = field(compare=False)
     """By rank what to store afterwards, as ``pack`` has it."""
 
@@ -180,6 +182,7 @@ class Engine:
     def _load(self, number: int, arrived: float, prefix: int) -> _Request:
         """Look up, then fetch what is a hit."""
         connection = self._connection
+        begin = time.monotonic()
         keys = self._objects(number, prefix)
         there = self._on_all_ranks(
             [[rank.look_up(flat(mine))] for rank, mine in zip(self.ranks, keys, strict=True)]
@@ -205,6 +208,7 @@ class Engine:
             arrived=arrived,
             prefix=prefix,
             hit_tokens=hit * connection.chunk_tokens,
+            loading=now - begin,
             store=tuple(pack(mine, lacks) for mine, lacks in zip(keys, lacking, strict=True)),
         )
 
@@ -246,6 +250,7 @@ class Engine:
                 ttft=free - request.arrived,
                 tokens=self._settings.workload.prompt_tokens,
                 hit_tokens=request.hit_tokens,
+                hit=self._hit_times(request) if request.hit_tokens else None,
             )
             with self._lock:
                 self._completed.append(done)
@@ -271,9 +276,17 @@ class Engine:
         """What the request takes of the worker: the rest of the prompt at the rate of its whole
         length, and what a hit takes whatever its length."""
         tokens = self._settings.workload.prompt_tokens
-        rate = prefill_rate(self._connection.prefill_rates, tokens)
         held = self._connection.hit_engine_time if request.hit_tokens else 0.0
-        return held + (tokens - request.hit_tokens) / rate
+        return held + (tokens - request.hit_tokens) / self._rate()
+
+    def _hit_times(self, request: _Request) -> HitTimes:
+        t0 = self._connection.hit_latency + self._connection.hit_engine_time
+        return HitTimes(fetch=request.loading + t0, recompute=request.hit_tokens / self._rate())
+
+    def _rate(self) -> float:
+        """Tokens per second at which this engine computes its prompts."""
+        tokens = self._settings.workload.prompt_tokens
+        return prefill_rate(self._connection.prefill_rates, tokens)
 
     def _store_all(self) -> None:
         while (request := self._storing.get()) is not None and not self._stop.is_set():

@@ -45,6 +45,18 @@ class RankMeasures:
 
 
 @dataclass(frozen=True, slots=True)
+class HitTimes:
+    """What a hit took an engine that had nothing else to do, and what its tokens would have taken.
+
+    ``fetch`` is look-up, fetch and T0, ``recompute`` the hit's tokens at the engine's rate; both in
+    seconds.
+    """
+
+    fetch: float
+    recompute: float
+
+
+@dataclass(frozen=True, slots=True)
 class Completed:
     """A request that got its first token. ``at`` is in seconds since the epoch."""
 
@@ -52,6 +64,7 @@ class Completed:
     ttft: float
     tokens: int
     hit_tokens: int
+    hit: HitTimes | None = None
 
 
 STALL_SECONDS = 0.1

@@ -37,6 +37,7 @@ def document(connection: Connection, results: Results) -> Document:
     """The report as docs/loadtest.md has it."""
     tokens = sum(each.tokens for each in results.completed)
     hit = sum(each.hit_tokens for each in results.completed)
+    hits = [each.hit for each in results.completed if each.hit is not None]
     return {
         "tier": f"{connection.namespace}/{connection.tier}",
         "generation": connection.generation,
@@ -47,7 +48,9 @@ def document(connection: Connection, results: Results) -> Document:
         "requests": results.requests,
         "completed": len(results.completed),
         "storesDropped": results.stores_dropped,
-        "ttftSeconds": _ttft([each.ttft for each in results.completed]),
+        "ttftSeconds": _spread([each.ttft for each in results.completed]),
+        "fetchSeconds": _spread([hit.fetch for hit in hits]),
+        "recomputeSeconds": _spread([hit.recompute for hit in hits]),
         "tokens": {"requested": tokens, "hit": hit},
         "hitRate": _ratio(hit, tokens),
         "bytes": {
@@ -128,6 +131,7 @@ def timestamp(moment: float) -> str:
 
 def _lines(report: Document) -> Iterator[str]:
     ttft, wrong, moved = report["ttftSeconds"], report["wrong"], report["bytes"]
+    fetch, recompute = report["fetchSeconds"]["p50"], report["recomputeSeconds"]["p50"]
     rate = "-" if report["hitRate"] is None else f"{report['hitRate']:.1%}"
     yield (
         f"Tier {report['tier']}, generation {report['generation']}, striping {report['striping']}"
@@ -141,6 +145,8 @@ def _lines(report: Document) -> Iterator[str]:
     if ttft["max"] is not None:
         yield "  TTFT       " + ", ".join(f"{name} {seconds(ttft[name])}" for name in ttft)
     yield f"  hit rate   {rate} of {report['tokens']['requested']:,} tokens"
+    if fetch is not None:
+        yield f"  a hit      p50 {seconds(fetch)}, to recompute it p50 {seconds(recompute)}"
     yield f"  moved      {size(moved['read'])} read, {size(moved['written'])} written"
     yield "  wrong      " + (
         ", ".join(f"{count} {name}" for name, count in wrong.items() if count) or "nothing"
@@ -163,7 +169,7 @@ def _lines(report: Document) -> Iterator[str]:
         )
 
 
-def _ttft(values: list[float]) -> Document:
+def _spread(values: list[float]) -> Document:
     return {
         "p50": _rounded(percentile(values, 0.5)),
         "p90": _rounded(percentile(values, 0.9)),

@@ -44,6 +44,17 @@ def test_engines_share_beginnings_and_the_hit_rate_is_their_share(
         assert {len(client.get(key)) for key in tier.keys(1)} == {65536}
 
 
+def test_a_hit_is_timed_with_t0_and_beside_what_its_tokens_would_take(
+    local_tier: NewLocalTier,
+) -> None:
+    tier = local_tier(pool={"hitLatency": "30ms", "hitEngineTime": "20ms"})
+    run(tier, *LOAD, "--duration", "2s")
+    found = run(tier, *LOAD, "--duration", "1s", "--max-bytes", "1G")
+    rate = tier.connection()["prefillRate"][0]["tokensPerSecond"]
+    assert set(found["recomputeSeconds"].values()) == {round(1536 / rate, 6)}
+    assert 0.05 < found["fetchSeconds"]["p50"] < found["ttftSeconds"]["max"]
+
+
 def test_sigterm_ends_a_run_early_with_a_report(local_tier: NewLocalTier) -> None:
     tier = local_tier()
     process = subprocess.Popen(

@@ -9,7 +9,7 @@ from local_tier import NewLocalTier
 
 from kvtier.loadtest import report
 from kvtier.loadtest.connection import Connection, load
-from kvtier.loadtest.measures import Completed, Outage, RankMeasures
+from kvtier.loadtest.measures import Completed, HitTimes, Outage, RankMeasures
 from kvtier.loadtest.report import Results
 from kvtier.store.failure import Kind
 
@@ -22,6 +22,10 @@ def connection(local_tier: NewLocalTier) -> Connection:
     return load(local_tier().secret)
 
 
+SLOW = HitTimes(fetch=0.3, recompute=0.1)
+QUICK = HitTimes(fetch=0.1, recompute=0.2)
+
+
 def results(**changes: Any) -> Results:
     fields: dict[str, Any] = {
         "begin": BEGIN,
@@ -32,8 +36,8 @@ def results(**changes: Any) -> Results:
         "stores_dropped": 0,
         "completed": [
             Completed(at=BEGIN + 0.2, ttft=0.1, tokens=1000, hit_tokens=0),
-            Completed(at=BEGIN + 0.9, ttft=0.4, tokens=1000, hit_tokens=512),
-            Completed(at=BEGIN + 2.5, ttft=0.2, tokens=1000, hit_tokens=1000),
+            Completed(at=BEGIN + 0.9, ttft=0.4, tokens=1000, hit_tokens=512, hit=SLOW),
+            Completed(at=BEGIN + 2.5, ttft=0.2, tokens=1000, hit_tokens=1000, hit=QUICK),
             Completed(at=BEGIN + 3.01, ttft=0.3, tokens=1000, hit_tokens=0),
         ],
         "errors": [BEGIN + 1.5, BEGIN + 1.6],
@@ -59,6 +63,13 @@ def test_figures_of_all_requests(connection: Connection) -> None:
     assert found["tokens"] == {"requested": 4000, "hit": 1512}
     assert found["hitRate"] == 0.378
     assert found["bytes"] == {"read": 4000, "written": 10}
+
+
+def test_hits_are_timed_apart_from_misses(connection: Connection) -> None:
+    found = report.document(connection, results())
+    assert found["fetchSeconds"] == {"p50": 0.1, "p90": 0.3, "p99": 0.3, "max": 0.3, "mean": 0.2}
+    assert found["recomputeSeconds"]["mean"] == 0.15
+    assert "a hit      p50 100 ms, to recompute it p50 100 ms" in report.table(found)
 
 
 def test_a_ranks_bandwidth_is_over_the_time_in_which_it_was_read(connection: Connection) -> None:
@@ -102,6 +113,8 @@ def test_a_run_without_a_request_has_a_report(connection: Connection) -> None:
     found = report.document(connection, results(completed=[], requests=0, seconds=0.4))
     assert set(found["ttftSeconds"].values()) == {None}
     assert found["hitRate"] is None
+    assert set(found["fetchSeconds"].values()) == {None}
+    assert "a hit" not in report.table(found)
     assert len(found["timeline"]) == 1
     assert "0 came, 0 completed" in report.table(found)
 

@@ -13,6 +13,9 @@ from kvtier.api import groups
 from kvtier.api.crd import structural_schema
 from kvtier.api.groups import FORMS, Attention, AttentionGroup
 from kvtier.api.load import InvalidTier, parse_tier
+from kvtier.breakeven.tier import assess
+from kvtier.generation.record import new_record
+from kvtier.render.engine import engine_files
 
 SIZES = sorted(set[str]().union(*(form.names() for form in FORMS.values())))
 RULES = structural_schema(AttentionGroup)["x-kubernetes-validations"]
@@ -82,6 +85,43 @@ def test_a_model_that_does_not_grow_is_refused() -> None:
     window = FULL | {"attention": "SlidingWindow", "window": 4096}
     [line] = errors_of(window)
     assert line.startswith("spec.model.layout.groups: no group has attention Full")
+
+
+values = st.sampled_from([None, -1, 0, 1, 2, 8, 128, 1024, 65536, 1 << 30, 1 << 60, "8", True])
+anything = st.fixed_dictionaries(
+    {"attention": st.sampled_from([*Attention, "full", None]), "layers": values},
+    optional=dict.fromkeys((*SIZES, "unknown"), values),
+)
+
+
+@st.composite
+def likely(draw: st.DrawFn) -> dict[str, Any]:
+    """A group with all that its kind needs, and any of what it takes."""
+    attention = draw(st.sampled_from(Attention))
+    form = FORMS[attention]
+    names = {*draw(st.sampled_from(form.needs)), *draw(st.sets(st.sampled_from([*form.takes, ""])))}
+    sizes = {name: draw(st.sampled_from([1, 2, 8, 128, 1024])) for name in names - {""}}
+    return {"attention": attention.value, "layers": draw(st.integers(1, 1024))} | sizes
+
+
+@settings(deadline=None, max_examples=200)
+@given(found=st.lists(anything | likely(), max_size=17) | st.lists(likely(), min_size=1))
+def test_any_groups_are_refused_or_can_be_judged_and_rendered(found: list[dict[str, Any]]) -> None:
+    document = changed("spec.model.layout", {"groups": found})
+    document["spec"]["store"]["memoryPerRank"] = "16Ti"
+    try:
+        tier = parse_tier(document)
+    except InvalidTier as error:
+        refused: tuple[str, ...] = error.errors
+    else:
+        refused = ()
+        status = assess(tier.spec).status()
+        assert status["chunkBytes"] > 0
+        assert status["bytesPerToken"] > 0
+        assert engine_files(
+            tier, new_record(tier.spec, operator_token="a" * 8, engine_token="b" * 8)
+        )
+    assert all(line and "\n" not in line and len(line) < 600 for line in refused)
 
 
 @pytest.mark.parametrize("heads", [3, 6, 12])

@@ -13,6 +13,7 @@ from prometheus_client import (
 )
 
 from kvtier import __version__
+from kvtier.placement.findings import Finding, Severity
 
 # A reconcile that finds nothing to do takes about 20 ms; one that creates a tier's children takes
 # a second. A Valkey that does not answer holds one up to the store timeout.
@@ -74,6 +75,12 @@ class Metrics:
             ["namespace", "tier"],
             registry=self.registry,
         )
+        self._findings = Gauge(
+            "kvtier_tier_findings",
+            "What the checks found about a tier, by severity.",
+            ["namespace", "tier", "severity"],
+            registry=self.registry,
+        )
         self.queue_depth = Gauge(
             "kvtier_queue_depth", "Tiers that wait for a reconcile.", registry=self.registry
         )
@@ -131,7 +138,21 @@ class Metrics:
         else:
             self._certificate.remove_by_labels({"namespace": namespace, "tier": tier})
 
+    def set_findings(self, namespace: str, tier: str, *, findings: Sequence[Finding]) -> None:
+        """How many there are of each severity, 0 included."""
+        for severity in Severity:
+            self._findings.labels(namespace, tier, severity.value).set(
+                sum(found.severity is severity for found in findings)
+            )
+
     def forget_tier(self, namespace: str, tier: str) -> None:
         """Drop every series of a deleted tier."""
-        for series in (self._condition, self._ranks, self._ready, self._forced, self._certificate):
+        for series in (
+            self._condition,
+            self._ranks,
+            self._ready,
+            self._forced,
+            self._certificate,
+            self._findings,
+        ):
             series.remove_by_labels({"namespace": namespace, "tier": tier})

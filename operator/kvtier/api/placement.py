@@ -1,5 +1,7 @@
 """``spec.placement``: the topology, and the links that were declared."""
 
+from enum import StrEnum
+
 from pydantic import ConfigDict, Field, JsonValue
 
 from kvtier.api.base import Change, Model, extra, rule
@@ -17,6 +19,13 @@ MIN_BITS_PER_SECOND = 1_000_000
 MAX_BITS_PER_SECOND = 10**15
 
 _LIVE = extra(Change.LIVE)
+
+
+class OnReject(StrEnum):
+    """What becomes of a new tier that cannot pay whatever the link."""
+
+    BLOCK = "Block"
+    WARN = "Warn"
 
 
 class Domain(Model):
@@ -137,4 +146,10 @@ class Placement(Model):
         description="What the network between two nodes gives, by the nearest domain they share."
         " Without it the verdict is Unknown until it is measured.",
         json_schema_extra=extra(Change.LIVE, list_keys=["domain"]),
+    )
+    on_reject: OnReject = Field(
+        default=OnReject.WARN,
+        description="What becomes of a new tier that cannot pay whatever the link: Warn creates it"
+        " and says so, Block creates nothing. A tier that runs is never touched.",
+        json_schema_extra=_LIVE,
     )

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 from kvtier.api.base import MAX_RANKS, Change, Model, extra, rule
 from kvtier.api.scalars import DECIMAL_PATTERN, DURATION_PATTERN, Decimal, Duration, Integer
 
+MAX_REQUESTS_PER_SECOND = 100_000
 _LIVE = extra(Change.LIVE)
 _IDENTITY = extra(Change.GENERATION)
 _AT_MOST_AN_HOUR = extra(
@@ -260,4 +261,58 @@ class Workload(Model):
         max_length=16,
         description="Lengths of whole prompts.",
         json_schema_extra=extra(Change.LIVE, list_keys=["quantile"], rules=[_RISING]),
+    )
+    requests_per_second: Decimal | None = Field(
+        default=None,
+        description='Requests that one engine gets in a second, in quotes such as "0.45". With it'
+        " the queues of GPU and link are judged, and whether the tier pays under that load.",
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    f"!self.matches(r'{DECIMAL_PATTERN}') ||"
+                    f" (double(self) > 0.0 && double(self) <= {MAX_REQUESTS_PER_SECOND}.0)",
+                    f"above 0 and at most {MAX_REQUESTS_PER_SECOND}",
+                )
+            ],
+        ),
+    )
+    hit_rate: Decimal | None = Field(
+        default=None,
+        description='Share of prompt tokens that the tier serves, in quotes such as "0.8". Without'
+        " it that of the mean lengths, or 1 where only one of them is given.",
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    f"!self.matches(r'{DECIMAL_PATTERN}') ||"
+                    " (double(self) > 0.0 && double(self) <= 1.0)",
+                    "above 0 and at most 1",
+                )
+            ],
+        ),
+    )
+    target_ttft: Duration | None = Field(
+        default=None,
+        alias="targetTTFT",
+        description="Time to first token that requests are promised. A lost rank that stalls a"
+        " lookup for longer is a finding.",
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    f"!self.matches(r'{DURATION_PATTERN}') || (duration(self) >= duration('1ms') &&"
+                    " duration(self) <= duration('1h'))",
+                    "from 1ms to 1h",
+                )
+            ],
+        ),
+    )
+    working_set_tokens: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=10**13,
+        description="Distinct tokens that hits come back to: prefixes times their lengths. A store"
+        " that holds fewer is a finding.",
+        json_schema_extra=_LIVE,
     )

@@ -12,6 +12,7 @@ STORE_READY: Final = "StoreReady"
 GENERATION_CURRENT: Final = "GenerationCurrent"
 READY: Final = "Ready"
 PLACEMENT_ACCEPTED: Final = "PlacementAccepted"
+EARNING_ITS_KEEP: Final = "EarningItsKeep"
 
 # SpecValid
 VALID: Final = "Valid"
@@ -26,6 +27,7 @@ NAME_CONFLICT: Final = "NameConflict"
 SETTINGS_NOT_APPLIED: Final = "SettingsNotApplied"
 APPLY_FAILED: Final = "ApplyFailed"
 PAUSED: Final = "Paused"
+PLACEMENT_REJECTED: Final = "PlacementRejected"
 TLS_SECRET_NOT_FOUND: Final = "TLSSecretNotFound"
 TLS_SECRET_INVALID: Final = "TLSSecretInvalid"
 TLS_KEY_MISMATCH: Final = "TLSKeyMismatch"
@@ -53,11 +55,10 @@ NOT_PUBLISHED: Final = "NotPublished"
 TIER_READY: Final = "TierReady"
 NOT_READY: Final = "NotReady"
 
-# PlacementAccepted: judged from declared figures until something is measured.
+# PlacementAccepted and EarningItsKeep: what is not known.
 NOT_MEASURED: Final = "NotMeasured"
 LINK_NOT_DECLARED: Final = "LinkNotDeclared"
 T0_NOT_DECLARED: Final = "T0NotDeclared"
-BELOW_BREAK_EVEN: Final = "BelowBreakEven"
 LOWER_BOUND_ONLY: Final = "LowerBoundOnly"
 
 # Where engines and ranks are: findings named in PlacementAccepted.
@@ -78,6 +79,53 @@ TOPOLOGY_REASONS: Final = (
     MEMORY_DOES_NOT_FIT,
 )
 
+# PlacementAccepted: what the chain of checks found.
+ACCEPTED: Final = "Accepted"
+MEMORY_TOO_SMALL: Final = "MemoryTooSmall"
+NO_PROMPT_LONG_ENOUGH: Final = "NoPromptLongEnough"
+HITS_DO_NOT_FIT: Final = "HitsDoNotFit"
+BELOW_BREAK_EVEN: Final = "BelowBreakEven"
+NO_HIT_LONG_ENOUGH: Final = "NoHitLongEnough"
+HITS_LOSE_ON_AVERAGE: Final = "HitsLoseOnAverage"
+ROUND_TRIP_TOO_LONG: Final = "RoundTripTooLong"
+CHUNKS_UNEVEN: Final = "ChunksUneven"
+GPU_QUEUE_UNSTABLE: Final = "GPUQueueUnstable"
+LINK_QUEUE_UNSTABLE: Final = "LinkQueueUnstable"
+RANKS_CONTENDED: Final = "RanksContended"
+CAPACITY_BELOW_WORKING_SET: Final = "CapacityBelowWorkingSet"
+LINK_TOO_SLOW_FOR_POOL: Final = "LinkTooSlowForPool"
+REQUEST_TIMEOUT_TOO_SHORT: Final = "RequestTimeoutTooShort"
+STALL_ABOVE_TARGET: Final = "StallAboveTarget"
+PREFILL_RATE_OFF: Final = "PrefillRateOff"
+CONTRADICTORY_WORKLOAD: Final = "ContradictoryWorkload"
+IMPLAUSIBLE_FIGURE: Final = "ImplausibleFigure"
+
+FINDING_REASONS: Final = (
+    MEMORY_TOO_SMALL,
+    NO_PROMPT_LONG_ENOUGH,
+    HITS_DO_NOT_FIT,
+    BELOW_BREAK_EVEN,
+    NO_HIT_LONG_ENOUGH,
+    HITS_LOSE_ON_AVERAGE,
+    ROUND_TRIP_TOO_LONG,
+    GPU_QUEUE_UNSTABLE,
+    LINK_QUEUE_UNSTABLE,
+    RANKS_CONTENDED,
+    CAPACITY_BELOW_WORKING_SET,
+    LINK_TOO_SLOW_FOR_POOL,
+    REQUEST_TIMEOUT_TOO_SHORT,
+    STALL_ABOVE_TARGET,
+    CHUNKS_UNEVEN,
+    PREFILL_RATE_OFF,
+    CONTRADICTORY_WORKLOAD,
+    IMPLAUSIBLE_FIGURE,
+)
+
+# EarningItsKeep: the verdicts, by their own names.
+PAYS: Final = "Pays"
+PAYS_WHEN_LONG: Final = "PaysWhenLong"
+PAYS_UNDER_LOAD: Final = "PaysUnderLoad"
+
 # Events that are no condition.
 CREATED: Final = "Created"
 APPLIED: Final = "Applied"
@@ -86,6 +134,7 @@ RESTARTING_ALL_RANKS: Final = "RestartingAllRanks"
 RESTARTING_RANKS: Final = "RestartingRanks"
 NODE_LOST: Final = "NodeLost"
 CERTIFICATE_RELOADED: Final = "CertificateReloaded"
+VERDICT_CHANGED: Final = "VerdictChanged"
 
 EVENT_REASONS: Final = (
     CREATED,
@@ -95,6 +144,7 @@ EVENT_REASONS: Final = (
     RESTARTING_RANKS,
     NODE_LOST,
     CERTIFICATE_RELOADED,
+    VERDICT_CHANGED,
 )
 
 CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
@@ -107,18 +157,28 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         SETTINGS_NOT_APPLIED,
         APPLY_FAILED,
         PAUSED,
+        PLACEMENT_REJECTED,
         *TLS_SECRET_NOT_USABLE,
         TLS_RANK_UNTRUSTED,
     ),
     GENERATION_CURRENT: (LIVE, NOT_PUBLISHED),
     READY: (TIER_READY, NOT_READY),
     PLACEMENT_ACCEPTED: (
+        ACCEPTED,
+        LINK_NOT_DECLARED,
+        T0_NOT_DECLARED,
+        *FINDING_REASONS,
+        *TOPOLOGY_REASONS,
+    ),
+    EARNING_ITS_KEEP: (
+        PAYS,
+        PAYS_WHEN_LONG,
+        PAYS_UNDER_LOAD,
+        BELOW_BREAK_EVEN,
         NOT_MEASURED,
         LINK_NOT_DECLARED,
         T0_NOT_DECLARED,
-        BELOW_BREAK_EVEN,
         LOWER_BOUND_ONLY,
-        *TOPOLOGY_REASONS,
     ),
 }
 """The reasons that each condition type can carry."""

@@ -17,7 +17,8 @@ class ConditionStatus(Model):
     type: str = Field(
         min_length=1,
         max_length=64,
-        description="SpecValid, StoreReady, GenerationCurrent, Ready or PlacementAccepted.",
+        description="SpecValid, StoreReady, GenerationCurrent, Ready, PlacementAccepted or"
+        " EarningItsKeep.",
     )
     status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: str = Field(
@@ -153,7 +154,7 @@ class KVCacheTierStatus(Model):
         Field(
             default=None,
             description="Does the tier pay? Unknown until it is measured. PaysWhenLong: above"
-            " minimumHitTokens only.",
+            " minimumHitTokens only. PaysUnderLoad: from a request rate on.",
         )
     )
     generations: list[GenerationStatus] = Field(

@@ -26,7 +26,7 @@ from kvtier.api.base import (
 )
 from kvtier.api.groups import Attention, AttentionGroup
 from kvtier.api.model import GqaLayout, KVCacheDtype, Layout, MlaLayout, ModelSpec
-from kvtier.api.placement import Domain, Link, Placement, default_domains
+from kvtier.api.placement import Domain, Link, OnReject, Placement, default_domains
 from kvtier.api.pool import (
     Connector,
     Engine,
@@ -77,6 +77,7 @@ __all__ = [
     "Model",
     "ModelSpec",
     "ObjectMeta",
+    "OnReject",
     "Parallelism",
     "Placement",
     "Pool",

@@ -13,7 +13,7 @@ from typing import TypeVar
 from kvtier.api import combinations, groups
 from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.placement import MAX_BITS_PER_SECOND, MIN_BITS_PER_SECOND
-from kvtier.api.pool import LengthQuantile
+from kvtier.api.pool import MAX_REQUESTS_PER_SECOND, LengthQuantile
 from kvtier.api.scalars import parse_duration, parse_quantity
 from kvtier.api.store import (
     MAX_CPU_CORES,
@@ -126,6 +126,27 @@ def _times(tier: KVCacheTier) -> list[str]:
         )
         if text is not None and parse_duration(text) > 3600
     ]
+
+
+def _workload(tier: KVCacheTier) -> list[str]:
+    workload = tier.spec.workload
+    bounds = (
+        ("requestsPerSecond", workload.requests_per_second, MAX_REQUESTS_PER_SECOND, "0.45"),
+        ("hitRate", workload.hit_rate, 1, "0.8"),
+    )
+    found = [
+        f"spec.workload.{field}: {text} is not above 0 and at most {most}; write one such as"
+        f' "{example}"'
+        for field, text, most, example in bounds
+        if text is not None and not 0 < float(text) <= most
+    ]
+    target = workload.target_ttft
+    if target is not None and not 1e-3 <= parse_duration(target) <= 3600:
+        found.append(
+            f"spec.workload.targetTTFT: {target} is not from 1ms to 1h; write a time to first"
+            " token such as 2s"
+        )
+    return found
 
 
 def _quantiles(tier: KVCacheTier) -> list[str]:
@@ -288,6 +309,7 @@ _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
     _rates,
     _times,
     _quantiles,
+    _workload,
     _store_sizes,
     _metadata_maps,
     _pull_secrets,

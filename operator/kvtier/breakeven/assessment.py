@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kvtier.breakeven.load import Load
+
 
 class Verdict(StrEnum):
     """Does the tier pay?"""
@@ -13,6 +15,7 @@ class Verdict(StrEnum):
     UNKNOWN = "Unknown"
     PAYS = "Pays"
     PAYS_WHEN_LONG = "PaysWhenLong"
+    PAYS_UNDER_LOAD = "PaysUnderLoad"
     NEVER_PAYS = "NeverPays"
 
 
@@ -79,7 +82,10 @@ class Assessment:
     ``constant_bytes``: windows and the states of linear attention, zero without them.
     ``minimum_hit`` is the fewest tokens for which a fetch beats the prefill: a whole number,
     ``math.inf`` when no length is enough, None when link or T0 is not known. ``gain_seconds`` (per
-    hit) and ``share_won`` are None unless the lengths of hits are declared.
+    hit) and ``share_won`` are None unless the lengths of hits are declared. ``floor_hit`` is the
+    minimum hit on a link without limits: what T0 alone asks for. ``also`` are the verdicts that
+    hold beside ``verdict``. ``comparison`` is the sentence of link and break-even, empty without a
+    link.
     """
 
     logical_bytes_per_token: int
@@ -96,9 +102,46 @@ class Assessment:
     lengths: Lengths
     gain_seconds: float | None
     share_won: float | None
+    floor_hit: float | None
+    load: Load | None
+    requests_per_second: float | None
+    comparison: str
     verdict: Verdict
+    also: tuple[Verdict, ...]
     reason: str
     message: str
+
+    @property
+    def loaded(self) -> bool:
+        """Whether at the declared request rate hits are the faster way on average."""
+        threshold = None if self.load is None else self.load.threshold
+        if threshold is None:
+            return False
+        rate = self.requests_per_second
+        return threshold == 0 or (rate is not None and rate >= threshold)
+
+    @property
+    def earns(self) -> bool | None:
+        """Whether the tier makes requests faster as it is used; None where that is not known.
+
+        ``PaysWhenLong`` tells nothing as long as nobody says how long hits are, ``PaysUnderLoad``
+        as long as nobody says what the load is.
+        """
+        if self.verdict is Verdict.UNKNOWN:
+            return None
+        if self.verdict is Verdict.PAYS or (self.loaded and self.also_under_load):
+            return True
+        if self.link is not None and self.link.lower_bound:
+            return None
+        if self.verdict is Verdict.PAYS_UNDER_LOAD and self.requests_per_second is None:
+            return None
+        if self.verdict is Verdict.PAYS_WHEN_LONG and not self.lengths.weighted:
+            return None
+        return False
+
+    @property
+    def also_under_load(self) -> bool:
+        return Verdict.PAYS_UNDER_LOAD in (self.verdict, *self.also)
 
     @property
     def ratio(self) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kvtier.api.scalars import parse_duration
-from kvtier.api.types import KVCacheTierSpec, LengthQuantile, Striping
+from kvtier.api.types import KVCacheTierSpec, Striping
 from kvtier.breakeven import footprint, model, rates
 from kvtier.breakeven.assessment import Assessment, Lengths, LinkFigures, Row, Verdict
 from kvtier.breakeven.checks import not_negative, positive
@@ -22,8 +22,10 @@ from kvtier.breakeven.footprint import (
     wire_bytes_per_token,
 )
 from kvtier.breakeven.imbalance import expected_imbalance
+from kvtier.breakeven.load import Load, requests_per_second, under_load
+from kvtier.breakeven.load import lengths as sampled
 from kvtier.breakeven.search import first_win
-from kvtier.breakeven.verdict import judge
+from kvtier.breakeven.verdict import compared, judge
 
 __all__ = [
     "STANDARD_LENGTHS",
@@ -39,8 +41,6 @@ __all__ = [
 
 STANDARD_LENGTHS: Final = tuple(1024 * 2**power for power in range(8))
 """1k to 128k tokens: what a tier without declared hit or prompt lengths is judged over."""
-
-_SAMPLES = 200
 
 
 def t0_seconds(spec: KVCacheTierSpec) -> float | None:
@@ -93,21 +93,31 @@ def assess(
     lengths = judged_lengths(spec)
     shown = shown_lengths(spec)
     minimum_hit = tier.minimum_hit([*shown, *lengths.tokens])
-    gains = [tier.gain(tokens) for tokens in lengths.tokens]
+    by_length = {tokens: tier.gain(tokens) for tokens in set(lengths.tokens)}
+    gains = [by_length[tokens] for tokens in lengths.tokens]
     known = [gain for gain in gains if gain is not None]
     averaged = lengths.weighted and bool(known)
     gain = sum(known) / len(known) if averaged else None
     won = sum(gain > 0 for gain in known) / len(known) if known else None
-    verdict, reason, message = judge(
+    load = tier.load(spec)
+    floor_hit = tier.floor_hit([*shown, *lengths.tokens])
+    comparison = ""
+    if tier.link is not None:
+        comparison = compared(
+            tier.link, break_even=break_even, ranks=spec.pool.ranks, age_seconds=link_age
+        )
+    verdict = judge(
         break_even=break_even,
         link=tier.link,
-        link_age=link_age,
-        ranks=spec.pool.ranks,
+        comparison=comparison,
         t0_seconds=tier.t0,
         minimum_hit=minimum_hit,
         lengths=lengths,
         gain_seconds=gain,
         share_won=won,
+        hopeless=floor_hit is not None and math.isinf(floor_hit),
+        load=load,
+        requests_per_second=requests_per_second(spec),
     )
     return Assessment(
         logical_bytes_per_token=logical_bytes_per_token(spec),
@@ -124,9 +134,14 @@ def assess(
         lengths=lengths,
         gain_seconds=gain,
         share_won=won if averaged else None,
-        verdict=verdict,
-        reason=reason,
-        message=message,
+        floor_hit=floor_hit,
+        load=load,
+        requests_per_second=requests_per_second(spec),
+        comparison=comparison,
+        verdict=verdict.verdict,
+        also=verdict.also,
+        reason=verdict.reason,
+        message=verdict.message,
     )
 
 
@@ -146,8 +161,7 @@ def curve(
 def judged_lengths(spec: KVCacheTierSpec) -> Lengths:
     """The lengths that a verdict is about: of hits, else of prompts, else the standard ones."""
     if spec.workload.hit_tokens:
-        values = rates.sample(_points(spec.workload.hit_tokens), _SAMPLES)
-        tokens = tuple(max(1, round(value)) for value in values)
+        tokens = tuple(sampled(spec.workload.hit_tokens))
         return Lengths(source="workload.hitTokens", tokens=tokens, weighted=True)
     if spec.workload.prompt_tokens:
         lengths = {quantile.tokens for quantile in spec.workload.prompt_tokens}
@@ -165,10 +179,6 @@ def shown_lengths(spec: KVCacheTierSpec) -> list[int]:
     lengths.update(quantile.tokens for quantile in spec.workload.hit_tokens)
     lengths.update(quantile.tokens for quantile in spec.workload.prompt_tokens)
     return sorted(lengths.union(STANDARD_LENGTHS))
-
-
-def _points(quantiles: list[LengthQuantile]) -> list[rates.Point]:
-    return sorted((float(item.quantile), float(item.tokens)) for item in quantiles)
 
 
 class _Tier:
@@ -220,13 +230,35 @@ class _Tier:
     def fetch(self, tokens: int) -> float | None:
         if self.link is None or self.t0 is None:
             return None
+        return self.t0 + self.link.round_trip_seconds + self.transfer(tokens, self.link)
+
+    def transfer(self, tokens: int, link: LinkFigures) -> float:
+        """Seconds for which a hit needs the link."""
         return model.fetch_seconds(
             tokens=tokens,
             bytes_per_token=self._wire.of(tokens) / tokens,
-            bandwidth=self.link.bytes_per_second / self.imbalance(tokens),
-            round_trip=self.link.round_trip_seconds,
-            fixed=self.t0,
+            bandwidth=link.bytes_per_second / self.imbalance(tokens),
             compression=self._compression,
+        )
+
+    def load(self, spec: KVCacheTierSpec) -> Load | None:
+        link = self.link
+        if link is None:
+            return None
+        return under_load(
+            spec,
+            recompute=self.recompute,
+            transfer=lambda tokens: self.transfer(tokens, link),
+            round_trip=link.round_trip_seconds,
+        )
+
+    def floor_hit(self, lengths: list[int]) -> float | None:
+        """The minimum hit on a link without limits."""
+        t0 = self.t0
+        if t0 is None:
+            return None
+        return first_win(
+            lambda tokens: self.recompute(tokens) > t0, points=self.rates, lengths=lengths
         )
 
     def imbalance(self, tokens: int) -> float:

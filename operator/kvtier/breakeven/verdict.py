@@ -1,88 +1,134 @@
 """From figures to a verdict and the sentence that a person reads.
 
-The first that holds: Pays, PaysWhenLong, NeverPays. A link at or below break-even never pays,
-whatever else is unknown; beyond that, no verdict without a link and T0.
+The first that holds: Pays, PaysWhenLong, PaysUnderLoad, NeverPays. A link at or below break-even
+pays under load at most, whatever else is unknown; beyond that, no verdict without a link and T0.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 from kvtier.api import reasons
 from kvtier.breakeven.assessment import Evidence, Lengths, LinkFigures, Verdict
+from kvtier.breakeven.load import Load
 from kvtier.breakeven.words import age, digits, gigabits, gigabytes, seconds
 
 _EVIDENCE: Final = {Evidence.PROBED: "measured", Evidence.OBSERVED: "seen by engines"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict, the others that hold beside it, and what a person reads."""
+
+    verdict: Verdict
+    reason: str
+    message: str
+    also: tuple[Verdict, ...] = ()
 
 
 def judge(
     *,
     break_even: float,
     link: LinkFigures | None,
-    link_age: float | None,
-    ranks: int,
+    comparison: str,
     t0_seconds: float | None,
     minimum_hit: float | None,
     lengths: Lengths,
     gain_seconds: float | None,
     share_won: float | None,
-) -> tuple[Verdict, str, str]:
-    """(verdict, reason, message).
+    hopeless: bool,
+    load: Load | None,
+    requests_per_second: float | None,
+) -> Judged:
+    """The first verdict that holds.
 
     With declared hit lengths a tier pays when fetching every hit gains time on average; without,
     when the fetch wins at every length that is judged. ``gain_seconds`` is that average and
     ``share_won`` the share of ``lengths`` that win, of each of which one is None when not known.
+    ``hopeless``: no hit wins whatever the link.
     """
     if link is None:
-        return (
+        return Judged(
             Verdict.UNKNOWN,
             reasons.LINK_NOT_DECLARED,
             f"Break-even is {gigabits(break_even)}, but no link is known: declare one in "
             "placement.links.",
         )
-    compared = _compared(link, break_even=break_even, ranks=ranks, age_seconds=link_age)
+    under_load = load is not None and load.pays_under_load
+    queues = _queues(load, declared=requests_per_second)
     short = link.bytes_per_second <= break_even
-    if link.lower_bound and (short or (minimum_hit is not None and math.isinf(minimum_hit))):
-        return (
-            Verdict.UNKNOWN,
-            reasons.LOWER_BOUND_ONLY,
-            "Whoever measured the link was itself the limit, so the link may be faster. "
-            f"{compared}",
-        )
-    if short:
-        return (
+    if short or (minimum_hit is not None and math.isinf(minimum_hit)):
+        if under_load:
+            return Judged(
+                Verdict.PAYS_UNDER_LOAD,
+                Verdict.PAYS_UNDER_LOAD.value,
+                f"On an idle engine no hit is faster than computing it again, but {queues}. "
+                f"{comparison}",
+            )
+        if link.lower_bound and not hopeless:
+            return Judged(
+                Verdict.UNKNOWN,
+                reasons.LOWER_BOUND_ONLY,
+                "Whoever measured the link was itself the limit, so the link may be faster. "
+                f"{comparison}",
+            )
+        return Judged(
             Verdict.NEVER_PAYS,
             reasons.BELOW_BREAK_EVEN,
-            f"A hit of any length is slower than computing it again. {compared}",
+            f"{_never(short=short, t0_seconds=t0_seconds)} {comparison}",
         )
     if t0_seconds is None or minimum_hit is None or share_won is None:
-        return (
+        return Judged(
             Verdict.UNKNOWN,
             reasons.T0_NOT_DECLARED,
             "It may pay for long hits, but the fixed time of a hit is not known: set "
-            f"pool.hitLatency and pool.hitEngineTime. {compared}",
-        )
-    if math.isinf(minimum_hit):
-        return (
-            Verdict.NEVER_PAYS,
-            reasons.BELOW_BREAK_EVEN,
-            "No hit of any length that can be declared is faster than computing it again: it "
-            f"costs {seconds(t0_seconds)} before its first byte. {compared}",
+            f"pool.hitLatency and pool.hitEngineTime. {comparison}",
         )
     if share_won == 1 if gain_seconds is None else gain_seconds > 0:
         what = _pays(lengths, gain_seconds=gain_seconds, share_won=share_won)
-        return Verdict.PAYS, Verdict.PAYS.value, f"{what} {compared}"
+        if share_won == 1:
+            return Judged(Verdict.PAYS, Verdict.PAYS.value, f"{what} {comparison}")
+        what += f" Those below {minimum_hit:,.0f} tokens are not."
+        return Judged(
+            Verdict.PAYS, Verdict.PAYS.value, f"{what} {comparison}", also=(Verdict.PAYS_WHEN_LONG,)
+        )
     share = _share(lengths, gain_seconds=gain_seconds, share_won=share_won)
-    return (
+    message = (
+        f"Only hits of {minimum_hit:,.0f} tokens and more are faster than computing them again: "
+        f"{share}. {comparison}"
+    )
+    if not under_load:
+        return Judged(Verdict.PAYS_WHEN_LONG, Verdict.PAYS_WHEN_LONG.value, message)
+    return Judged(
         Verdict.PAYS_WHEN_LONG,
         Verdict.PAYS_WHEN_LONG.value,
-        f"Only hits of {minimum_hit:,.0f} tokens and more are faster than computing them again: "
-        f"{share}. {compared}",
+        f"{message} PaysUnderLoad holds too: {queues}.",
+        also=(Verdict.PAYS_UNDER_LOAD,),
     )
 
 
-def _compared(
-    link: LinkFigures, *, break_even: float, ranks: int, age_seconds: float | None
-) -> str:
+def _never(*, short: bool, t0_seconds: float | None) -> str:
+    if short or t0_seconds is None:
+        return "A hit of any length is slower than computing it again."
+    return (
+        "No hit of any length that can be declared is faster than computing it again: it costs "
+        f"{seconds(t0_seconds)} before its first byte."
+    )
+
+
+def _queues(load: Load | None, *, declared: float | None) -> str:
+    """From which request rate on the shorter queue makes up for the slower hit."""
+    if load is None or load.threshold is None:
+        return ""
+    known = "" if declared is None else f"; workload.requestsPerSecond is {digits(declared)}"
+    return (
+        f"from {digits(load.threshold)} requests/s of one engine on, prefills queue for longer "
+        f"than a hit loses (hit rate {digits(load.hit_rate)}{known})"
+    )
+
+
+def compared(link: LinkFigures, *, break_even: float, ranks: int, age_seconds: float | None) -> str:
+    """What the link gives against what break-even needs, with where that is known from."""
     if link.evidence is Evidence.DECLARED:
         return (
             f"The {link.domain} link gives {gigabits(link.bytes_per_second)}, break-even is "

@@ -4,6 +4,7 @@ Exits 0 for a tier that pays, 3 for one that never does, 4 when the file does no
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from kvtier.breakeven.patterns import Access, AccessAssessment, assess_access
 from kvtier.breakeven.tier import assess
 from kvtier.cli import files, model_config, output, plan_table, plot, what_if
 from kvtier.cli.errors import BadInput
+from kvtier.placement.chain import examine
+from kvtier.placement.findings import Finding
 
 EXIT_CODES: Final = {Verdict.NEVER_PAYS: 3, Verdict.UNKNOWN: 4}
 PAYS: Final = 0
@@ -37,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also draw it: seconds of a fetch and of computing again over the length of the hit",
     )
     parser.epilog = (
-        "exit codes: 0 Pays or PaysWhenLong, 3 NeverPays, 4 Unknown (the file does not say\n"
-        "enough), 2 bad input"
+        "exit codes: 0 Pays, PaysWhenLong or PaysUnderLoad, 3 NeverPays, 4 Unknown (the file does\n"
+        "not say enough), 2 bad input"
     )
 
 
@@ -46,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     asked = what_if.parse(arguments.what_if)
     tier = what_if.apply(model_config.load_tier(arguments), asked)
     assessment = assess(tier.spec, compression=asked.compression)
+    findings = examine(tier.spec, assessment=assessment)
     access = None
     if asked.access is not Access.ONCE_PER_REQUEST:
         access = assess_access(tier.spec, asked.access)
@@ -57,9 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
             )
         _write(arguments.plot, plot.plot(tier, assessment, changes=asked.changes))
     if arguments.output == "table":
-        text = plan_table.table(tier, assessment, access=access, changes=asked.changes)
+        text = plan_table.table(
+            tier, assessment, findings=findings, access=access, changes=asked.changes
+        )
     else:
-        content = _document(tier, assessment, access=access, asked=asked)
+        content = _document(tier, assessment, findings=findings, access=access, asked=asked)
         text = output.document(content, arguments.output)
     print(text, end="")
     verdict = assessment.verdict if access is None else access.verdict
@@ -87,6 +93,7 @@ def _document(
     tier: KVCacheTier,
     assessment: Assessment,
     *,
+    findings: Sequence[Finding],
     access: AccessAssessment | None,
     asked: what_if.WhatIf,
 ) -> dict[str, Any]:
@@ -104,8 +111,39 @@ def _document(
         "fixedSeconds": assessment.t0_seconds,
         "gainSeconds": assessment.gain_seconds,
         "winningShare": assessment.share_won,
+        "alsoHolds": [other.value for other in assessment.also] or None,
+        "load": _load(assessment),
         "whatIf": dict(asked.changes) or None,
         "access": access and access.figures(),
     }
     known = {name: value for name, value in optional.items() if value is not None}
-    return content | known | {"judgedOver": assessment.lengths.source}
+    return (
+        content
+        | known
+        | {
+            "judgedOver": assessment.lengths.source,
+            "findings": [
+                {
+                    "reason": found.reason,
+                    "severity": found.severity.value,
+                    "blocks": found.blocks,
+                    "message": found.message,
+                }
+                for found in findings
+            ],
+        }
+    )
+
+
+def _load(assessment: Assessment) -> dict[str, Any] | None:
+    load = assessment.load
+    if load is None:
+        return None
+    figures = {
+        "hitRate": load.hit_rate,
+        "prefillSeconds": load.prefill.mean,
+        "gpuSeconds": load.gpu.mean,
+        "linkSeconds": load.link.mean,
+        "thresholdRequestsPerSecond": load.threshold,
+    }
+    return {name: figure for name, figure in figures.items() if figure is not None}

@@ -8,6 +8,7 @@ from kvtier.api.types import KVCacheTier, Striping
 from kvtier.breakeven.assessment import Assessment, Row
 from kvtier.breakeven.patterns import AccessAssessment
 from kvtier.breakeven.words import digits, gigabits, seconds, size
+from kvtier.placement.findings import Finding
 from kvtier.render.memory import memory
 
 _WIDTH = 92
@@ -18,6 +19,7 @@ def table(
     tier: KVCacheTier,
     assessment: Assessment,
     *,
+    findings: Sequence[Finding],
     access: AccessAssessment | None,
     changes: Mapping[str, str],
 ) -> str:
@@ -37,11 +39,21 @@ def table(
         lines += ["", *_by_length(assessment)]
     else:
         lines += ["", *_by_token(access)]
+    lines += _findings(findings)
     lines += [
         "",
         "The file's own figures, not measured ones. docs/break-even.md explains each line.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _findings(findings: Sequence[Finding]) -> list[str]:
+    """One paragraph each, what is worst first; docs/runbooks.md has a section for each reason."""
+    lines: list[str] = []
+    for found in findings:
+        blocks = ", refused with onReject: Block" if found.blocks else ""
+        lines += ["", f"{found.severity.value}: {found.reason}{blocks}", *_wrapped(found.message)]
+    return lines
 
 
 def _facts(tier: KVCacheTier, assessment: Assessment) -> list[tuple[str, str]]:

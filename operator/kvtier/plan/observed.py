@@ -7,6 +7,7 @@ from typing import Any
 
 from kvtier.api.types import KIND, KVCacheTier
 from kvtier.generation.record import Record
+from kvtier.placement.findings import Finding
 from kvtier.store.protocol import PeerCertificate
 
 Object = Mapping[str, Any]
@@ -215,7 +216,7 @@ class Plan:
     ``restart_reason`` is the field whose change asks for the restart that is due, if one is known.
     ``pending`` says what is not done while the tier is paused, ``missing`` which children that
     leaves out. ``waits_for`` is (reason, message) of why nothing is made or restarted that mounts
-    the TLS Secret.
+    the TLS Secret, ``rejected`` why nothing is made at all.
     """
 
     creates: tuple[Object, ...] = ()
@@ -230,6 +231,7 @@ class Plan:
     pending: tuple[str, ...] = ()
     missing: tuple[ChildKey, ...] = ()
     waits_for: tuple[str, str] | None = None
+    rejected: Finding | None = None
     events: tuple[EventSpec, ...] = ()
     ranks: tuple[RankState, ...] = ()
     requeue_after: float | None = None

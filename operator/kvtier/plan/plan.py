@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from kvtier.generation.acl import acl_revision
+from kvtier.placement.findings import Finding
 from kvtier.plan import tls
 from kvtier.plan.children import ChildPlan, plan_children, restart_field
 from kvtier.plan.lost_nodes import look_again, lost_pods
@@ -19,6 +20,7 @@ from kvtier.plan.observed import (
     SetConfig,
     StoreAction,
     child_key,
+    is_owned_by,
 )
 from kvtier.plan.ranks import outdated, rank_states, restarts
 from kvtier.render.render import RenderSettings, render
@@ -44,13 +46,17 @@ def make_plan(
     settings: RenderSettings,
     now: datetime,
     restart_reason: str | None = None,
+    rejected: Finding | None = None,
 ) -> Plan:
     """What brings the cluster and the ranks to the tier's intent.
 
     ``now`` is held against times that the API server wrote. ``restart_reason`` is what an earlier
-    plan said of the restart that may be under way.
+    plan said of the restart that may be under way. ``rejected`` is why a new tier is not to be
+    made; one that has ranks already is brought to its intent all the same.
     """
     tier = observed.tier
+    if rejected is not None and not _has_ranks(observed):
+        return Plan(rejected=rejected, ranks=rank_states(tier, children={}, pods=()))
     ranks = rank_states(
         tier, children=observed.children, pods=observed.pods, refusals=observed.refusals
     )
@@ -105,6 +111,14 @@ def make_plan(
         restarts=pods,
         restart_reason=reason,
         events=events,
+    )
+
+
+def _has_ranks(observed: Observed) -> bool:
+    uid = observed.tier.metadata.uid
+    return any(
+        kind == "StatefulSet" and is_owned_by(found, uid)
+        for (kind, _), found in observed.children.items()
     )
 
 

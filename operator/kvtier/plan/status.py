@@ -8,8 +8,10 @@ from kvtier.api import reasons
 from kvtier.api.conditions import Condition, merge
 from kvtier.api.store import Tls
 from kvtier.api.types import KVCacheTier
-from kvtier.breakeven.assessment import Assessment, two_digits
+from kvtier.breakeven.assessment import two_digits
+from kvtier.placement.judgement import Judgement
 from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState, is_owned_by
+from kvtier.plan.verdict import earning_its_keep, placement_accepted
 from kvtier.plan.waiting import not_ready
 from kvtier.render.names import engine_secret_name
 
@@ -33,10 +35,10 @@ class Outcome:
 
 
 def project(
-    observed: Observed, *, plan: Plan, outcome: Outcome, assessment: Assessment, now: str
+    observed: Observed, *, plan: Plan, outcome: Outcome, judgement: Judgement, now: str
 ) -> dict[str, Any]:
     """The whole status of a tier whose spec is accepted. ``now`` is RFC 3339."""
-    tier = observed.tier
+    tier, assessment = observed.tier, judgement.assessment
     live = observed.record.live
     ready = sum(state.ready for state in plan.ranks)
     spec_valid = Condition(
@@ -52,7 +54,8 @@ def project(
         store,
         generation,
         _overall((spec_valid, store, generation)),
-        _placement(assessment),
+        placement_accepted(judgement),
+        earning_its_keep(judgement, before=tier.status),
     )
     status: dict[str, Any] = {
         "observedGeneration": tier.metadata.generation,
@@ -62,7 +65,7 @@ def project(
             _rank_status(state, domain=_domain(observed, state.node)) for state in plan.ranks
         ],
         "breakEven": assessment.status(),
-        "verdict": "Unknown",
+        "verdict": judgement.shown.verdict.value,
         "generations": [
             {"id": entry.id, "state": entry.state} for entry in observed.record.generations
         ],
@@ -73,6 +76,8 @@ def project(
         status["measured"] = link | {
             name: two_digits(link[name]) for name in ("roundTripSeconds", "ratio")
         }
+        if judgement.measured:
+            status["measured"]["bytesPerSecond"] = int(two_digits(link["bytesPerSecond"]))
     return status
 
 
@@ -188,6 +193,11 @@ def _store_problem(
 ) -> tuple[str, str] | None:
     """The first thing that keeps the store from being ready, as (reason, message)."""
     total = observed.tier.spec.pool.ranks
+    if plan.rejected is not None:
+        return reasons.PLACEMENT_REJECTED, (
+            f"Nothing is made ({plan.rejected.reason}): {plan.rejected.message} To have it all the"
+            " same, set spec.placement.onReject to Warn."
+        )
     if plan.leftovers:
         names = ", ".join(f"{kind} {name}" for kind, name in plan.leftovers)
         return reasons.RANKS_NOT_READY, (
@@ -266,17 +276,6 @@ def _overall(parts: Sequence[Condition]) -> Condition:
         status=True,
         reason=reasons.TIER_READY,
         message="The tier serves.",
-    )
-
-
-def _placement(assessment: Assessment) -> Condition:
-    """Nothing is measured in this release, so the verdict on the placement stays open."""
-    undeclared = (reasons.LINK_NOT_DECLARED, reasons.T0_NOT_DECLARED)
-    return Condition(
-        type=reasons.PLACEMENT_ACCEPTED,
-        status=None,
-        reason=assessment.reason if assessment.reason in undeclared else reasons.NOT_MEASURED,
-        message=f"Not measured. By the declared figures: {assessment.message}",
     )
 
 

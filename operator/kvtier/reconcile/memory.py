@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvtier.breakeven.assessment import LinkFigures
 from kvtier.cluster.protocol import Object
 from kvtier.generation.record import Record
+from kvtier.placement.hysteresis import Shown
 from kvtier.plan.observed import (
     ChildKey,
     NodeFacts,
@@ -52,6 +54,11 @@ class TierMemory:
     """By rank that did not answer: the run of its server, and when it was tried last."""
     futile: dict[ChildKey, str] = field(default_factory=dict)
     """By child: the resourceVersion at which applying the intent changed nothing."""
+
+    link: LinkFigures | None = None
+    """The newest link that was measured; None: none was, or it is not known any more."""
+    shown: Shown | None = None
+    """The verdict that people see, and what newer probes say."""
 
     def needs_full_read(self, *, now: float, every: float) -> bool:
         return self.body is None or now - self.full_at >= every

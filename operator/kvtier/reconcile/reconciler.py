@@ -10,7 +10,6 @@ from kvtier.api import reasons
 from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTier
-from kvtier.breakeven.tier import assess
 from kvtier.cluster.protocol import (
     POD,
     STATEFULSET,
@@ -24,14 +23,17 @@ from kvtier.cluster.protocol import (
 from kvtier.generation.identity import generation_id
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
+from kvtier.placement.judgement import Judgement
 from kvtier.plan.drift import contains
 from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
 from kvtier.plan.plan import make_plan
 from kvtier.plan.ranks import rank_states, surviving_ranks
 from kvtier.plan.status import Outcome, project, refused
+from kvtier.plan.verdict import verdict_events
 from kvtier.reconcile.clock import Clock
 from kvtier.reconcile.execute import Executor, NotLeading, Report
+from kvtier.reconcile.judging import judged
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.queue import Result
@@ -184,22 +186,26 @@ class Reconciler:
         if self._lack_pods(memory, states):
             refused_pods = await self._observer.read_refusals(memory, tier, states=states)
             observed = replace(observed, refusals=refused_pods)
+        judgement = judged(memory, tier, states)
         plan = make_plan(
             observed,
             settings=self._settings.render,
             now=now,
             restart_reason=memory.restart_reason,
+            rejected=judgement.rejected,
         )
         report = await self._executor.carry_out(plan, tier=tier, record=record, memory=memory)
         if is_stored(memory, tier):
             memory.record = record
         memory.restart_reason = None if plan.restarts else plan.restart_reason
-        changed = await self._write_status(memory, observed, plan, report)
+        changed = await self._write_status(memory, observed, plan, report, judgement)
         await self._tell(tier, [*plan.events, *done(report, tier=tier)])
         await self._tell_forced(memory, report)
         if changed:
-            await self._tell(tier, problems(plan, report))
+            said = verdict_events(tier.status, memory.written or {}, judgement=judgement)
+            await self._tell(tier, [*problems(plan, report), *said])
         self._count_ranks(key, plan.ranks)
+        self._metrics.set_findings(*key, findings=judgement.findings)
         self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
         self._note_waiting(memory, plan.ranks)
         return self._next(memory, plan, report)
@@ -240,7 +246,12 @@ class Reconciler:
         return self._later(memory, plan.requeue_after or (1.0 if report.taken else None))
 
     async def _write_status(
-        self, memory: TierMemory, observed: Observed, plan: Plan, report: Report
+        self,
+        memory: TierMemory,
+        observed: Observed,
+        plan: Plan,
+        report: Report,
+        judgement: Judgement,
     ) -> bool:
         status = project(
             observed,
@@ -253,7 +264,7 @@ class Reconciler:
                 untrusted=tuple(sorted(report.untrusted)),
                 created=tuple(report.created),
             ),
-            assessment=assess(observed.tier.spec),
+            judgement=judgement,
             now=self._now(),
         )
         assert memory.body is not None

@@ -54,7 +54,8 @@ def _was_complete(tier: KVCacheTier) -> bool:
     conditions = {each["type"]: each for each in tier.status.get("conditions", ())}
     reason = conditions.get(reasons.STORE_READY, {}).get("reason", "")
     lacking = ("", reasons.NAME_CONFLICT, reasons.APPLY_FAILED, reasons.PAUSED)
-    return reason not in (*lacking, *reasons.TLS_SECRET_NOT_USABLE)
+    nothing = (reasons.PLACEMENT_REJECTED, *reasons.TLS_SECRET_NOT_USABLE)
+    return reason not in (*lacking, *nothing)
 
 
 def _listed(items: list[str]) -> str:

@@ -10,12 +10,12 @@ from typing import Any, Final
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.breakeven.assessment import Verdict
-from kvtier.breakeven.tier import assess
 from kvtier.generation.identity import generation_id
 from kvtier.generation.record import GenerationState
+from kvtier.placement import judgement as placement
 from kvtier.webhook.review import BadReview, Decision, Request
 
-_WORTH_A_WARNING: Final = (Verdict.PAYS_WHEN_LONG, Verdict.NEVER_PAYS)
+_WORTH_A_WARNING: Final = (Verdict.PAYS_WHEN_LONG, Verdict.PAYS_UNDER_LOAD, Verdict.NEVER_PAYS)
 
 
 def judge(document: Mapping[str, Any]) -> Decision:
@@ -24,11 +24,18 @@ def judge(document: Mapping[str, Any]) -> Decision:
         spec = parse_tier(document).spec
     except InvalidTier as error:
         return Decision(refusals=error.errors)
-    assessment = assess(spec)
+    found = placement.judge(spec)
+    assessment, warnings = found.assessment, []
     if assessment.verdict in _WORTH_A_WARNING:
         said = f"By the declared figures {assessment.verdict.value}: {assessment.message}"
-        return Decision(warnings=(said,))
-    return Decision()
+        warnings.append(said)
+    warnings += [f"{one.reason}: {one.message}" for one in found.findings if one != found.rejected]
+    if found.rejected is None:
+        return Decision(warnings=tuple(warnings))
+    refusal = (
+        f"spec.placement.onReject: Block, and {found.rejected.reason}: {found.rejected.message}"
+    )
+    return Decision(refusals=(refusal,), warnings=tuple(warnings))
 
 
 def decide(request: Request) -> Decision:

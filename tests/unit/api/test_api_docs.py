@@ -39,6 +39,10 @@ EDITS: dict[str, Any] = {
     "pool.engine.loadFailurePolicy": "Fail",
     "workload.hitTokens": [{"quantile": "0.5", "tokens": 10}],
     "workload.promptTokens": [{"quantile": "0.5", "tokens": 10}],
+    "workload.requestsPerSecond": "0.5",
+    "workload.hitRate": "0.5",
+    "workload.targetTTFT": "2s",
+    "workload.workingSetTokens": 1000000,
     "store.image": "docker.io/valkey/valkey:other",
     "store.version": "8.1",
     "store.memoryPerRank": "32Gi",
@@ -54,6 +58,7 @@ EDITS: dict[str, Any] = {
     "store.tls": {"secretName": "other"},
     "placement.domains": [{"name": "zone", "key": "other"}],
     "placement.links": [LINK],
+    "placement.onReject": "Block",
     "paused": True,
 }
 

@@ -19,6 +19,11 @@ SPECS: dict[str, dict[str, Any]] = {
         "pool": {"hitLatency": "1s", "hitEngineTime": "0s"},
         "placement": {"links": [LINK]},
     },
+    "hopeless on any link": {
+        "pool": {"hitLatency": "1s", "hitEngineTime": "1s"},
+        "workload": {"hitTokens": [{"quantile": "1", "tokens": 1000}]},
+        "placement": {"links": [LINK], "onReject": "Block"},
+    },
 }
 
 
@@ -37,17 +42,27 @@ async def test_webhook_and_reconciler_decide_the_same(operator: Operator, case: 
     assert stored is not None
     decision = judge(stored)
     condition = operator.condition("SpecValid")
-    assert (condition["status"] == "False") == bool(decision.refusals)
-    if decision.refusals:
+    assert (operator.statefulsets() == {}) == bool(decision.refusals)
+    if condition["status"] == "True" and decision.refusals:
+        (refusal,) = decision.refusals
+        rejected = operator.condition("StoreReady")
+        assert rejected["reason"] == reasons.PLACEMENT_REJECTED
+        assert (
+            refusal.removeprefix("spec.placement.onReject: Block, and ").partition(": ")[2]
+            in (rejected["message"])
+        )
+    elif decision.refusals:
         assert condition["reason"] == reasons.INVALID_SPEC
         assert condition["message"] == "; ".join(decision.refusals)
-    elif decision.warnings:
-        (line,) = decision.warnings
+    for line in decision.warnings:
         _, _, message = line.partition(": ")
-        assert message in operator.condition("PlacementAccepted")["message"]
+        assert message in (
+            operator.condition("PlacementAccepted")["message"]
+            + operator.condition("EarningItsKeep")["message"]
+        )
 
 
 def test_the_cases_are_of_every_kind() -> None:
     decisions = [judge({"metadata": {"name": "demo"}, "spec": document(case)}) for case in SPECS]
-    assert sum(bool(each.refusals) for each in decisions) == 3
-    assert sum(bool(each.warnings) for each in decisions) == 1
+    assert sum(bool(each.refusals) for each in decisions) == 4
+    assert sum(bool(each.warnings) for each in decisions) == 2

@@ -63,7 +63,8 @@ def test_a_link_that_is_too_slow_is_a_warning_with_figures_and_no_refusal(
 ) -> None:
     decision = decided(tier({"pool": T0, "placement": link(rate)}))
     assert decision.refusals == ()
-    (line,) = decision.warnings
+    line, *findings = decision.warnings
+    assert any(each.startswith("LinkTooSlowForPool: ") for each in findings)
     assert line.startswith(f"By the declared figures {verdict}: ")
     assert "break-even is 0.041 Gb/s" in line
 
@@ -167,3 +168,15 @@ def test_no_document_makes_it_raise(first: Any, second: Any) -> None:
             decided_text = json.dumps({"new": new, "old": old})
             both = json.loads(decided_text)
             decided(both["new"], old=both["old"], operation="UPDATE")
+
+
+def test_what_no_link_changes_is_refused_where_the_tier_asks_for_it() -> None:
+    hopeless = {
+        "pool": {"hitLatency": "1s", "hitEngineTime": "1s"},
+        "workload": {"hitTokens": [{"quantile": "1", "tokens": 1000}]},
+    }
+    warned = decided(tier(hopeless))
+    assert warned.refusals == ()
+    assert any(line.startswith("NoPromptLongEnough: T0 of 2 s") for line in warned.warnings)
+    (line,) = decided(tier(hopeless | {"placement": {"onReject": "Block"}})).refusals
+    assert line.startswith("spec.placement.onReject: Block, and NoPromptLongEnough: T0 of 2 s")

@@ -1,0 +1,121 @@
+"""A tier under load: the requests that it declares, and what they ask of GPU and link."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvtier.api.scalars import parse_duration
+from kvtier.api.types import KVCacheTierSpec, LengthQuantile
+from kvtier.breakeven import rates
+from kvtier.breakeven.queueing import Service, gpu_seconds, service, threshold_rate
+
+SAMPLES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One of equally likely requests: tokens of the prompt, and of it those that hit."""
+
+    prompt: int
+    hit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What requests ask of one engine. Seconds, requests/s.
+
+    ``prefill`` is the GPU's work without a tier, ``gpu`` with one, ``link`` what the hits need of
+    the link. ``threshold`` is the rate from which the tier is the faster way, 0 if it always is,
+    None if it never is.
+    """
+
+    hit_rate: float
+    prefill: Service
+    gpu: Service
+    link: Service
+    threshold: float | None
+
+    @property
+    def pays_under_load(self) -> bool:
+        """Slower on an idle engine, faster from ``threshold`` on."""
+        return self.threshold is not None and self.threshold > 0
+
+
+def requests_per_second(spec: KVCacheTierSpec) -> float | None:
+    """Of one engine, None when not declared."""
+    declared = spec.workload.requests_per_second
+    return None if declared is None else float(declared)
+
+
+def hit_rate(spec: KVCacheTierSpec) -> float:
+    """h, the share of prompt tokens that hit.
+
+    Declared, else mean hit / mean prompt where both lengths are (every request hits), else 1.
+    """
+    workload = spec.workload
+    if workload.hit_rate is not None:
+        return float(workload.hit_rate)
+    if workload.hit_tokens and workload.prompt_tokens:
+        return min(1.0, mean_tokens(workload.hit_tokens) / mean_tokens(workload.prompt_tokens))
+    return 1.0
+
+
+def requests(spec: KVCacheTierSpec) -> tuple[Request, ...]:
+    """The prompts that are declared, of each the share h a hit; empty without any lengths.
+
+    Where only hits are declared a prompt is hit / h long.
+    """
+    share, workload = hit_rate(spec), spec.workload
+    if workload.prompt_tokens:
+        prompts = lengths(workload.prompt_tokens)
+        return tuple(Request(prompt=n, hit=max(1, round(share * n))) for n in prompts)
+    return tuple(
+        Request(prompt=max(n, round(n / share)), hit=n) for n in lengths(workload.hit_tokens)
+    )
+
+
+def lengths(quantiles: Sequence[LengthQuantile]) -> list[int]:
+    """Equally likely lengths [tokens] of the declared distribution; empty without one."""
+    if not quantiles:
+        return []
+    points = sorted((float(item.quantile), float(item.tokens)) for item in quantiles)
+    return [max(1, round(value)) for value in rates.sample(points, SAMPLES)]
+
+
+def mean_tokens(quantiles: Sequence[LengthQuantile]) -> float:
+    """Mean length [tokens]. Raises ZeroDivisionError without quantiles."""
+    known = lengths(quantiles)
+    return sum(known) / len(known)
+
+
+def under_load(
+    spec: KVCacheTierSpec,
+    *,
+    recompute: Callable[[int], float],
+    transfer: Callable[[int], float],
+    round_trip: float,
+) -> Load | None:
+    """None unless lengths, ``pool.hitLatency`` and ``pool.hitEngineTime`` are declared.
+
+    ``recompute`` and ``transfer`` give seconds of so many tokens.
+    """
+    asked, pool = requests(spec), spec.pool
+    if not asked or pool.hit_latency is None or pool.hit_engine_time is None:
+        return None
+    held = parse_duration(pool.hit_engine_time)
+    share = hit_rate(spec)
+    work = {request: recompute(request.prompt) for request in set(asked)}
+    moved = {hit: transfer(hit) for hit in {request.hit for request in asked}}
+    prefill = service(work[request] for request in asked)
+    gpu = service(
+        gpu_seconds(hit_rate=share, recompute=work[request], held=held) for request in asked
+    )
+    link = service(moved[request.hit] for request in asked)
+    return Load(
+        hit_rate=share,
+        prefill=prefill,
+        gpu=gpu,
+        link=link,
+        threshold=threshold_rate(
+            prefill, stages=(link, gpu), fixed=parse_duration(pool.hit_latency) + round_trip
+        ),
+    )

@@ -1,0 +1,95 @@
+"""Waiting in front of the GPU and of the link: what a request rate adds to the time of a hit.
+
+Each stage serves one request after another, and requests come at random (a Poisson process). The
+mean wait in front of such a stage is the Pollaczek-Khinchine formula of the M/G/1 queue (L.
+Kleinrock, "Queueing Systems", volume 1, Wiley 1975, chapter 5):
+
+    W = rate x E[S^2] / (2 (1 - rho)),  rho = rate x E[S]
+
+Stages that follow each other are taken to be independent. The stream that leaves a busy stage is
+more even than one that arrives at random, so a second stage waits less than this says.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvtier.breakeven.checks import not_negative, positive, share
+
+_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How long one stage takes for a request: mean [s] and mean of the square [s^2]."""
+
+    mean: float
+    square: float
+
+    def utilisation(self, rate: float) -> float:
+        """rho: the share of time in which the stage is busy; from 1 on its queue only grows."""
+        not_negative(rate=rate)
+        return rate * self.mean
+
+    def wait(self, rate: float) -> float:
+        """Mean seconds in the queue at ``rate`` requests/s; infinite from rho = 1 on."""
+        rho = self.utilisation(rate)
+        return rate * self.square / (2 * (1 - rho)) if rho < 1 else math.inf
+
+
+def service(times: Iterable[float]) -> Service:
+    """Of equally likely times [s]. Raises ValueError without any, or for a negative one."""
+    known = list(times)
+    positive(times=len(known))
+    for time in known:
+        not_negative(time=time)
+    return Service(
+        mean=math.fsum(known) / len(known),
+        square=math.fsum(time * time for time in known) / len(known),
+    )
+
+
+def gpu_seconds(*, hit_rate: float, recompute: float, held: float) -> float:
+    """(1 - h) n/R + held: how long a request keeps its engine's GPU busy.
+
+    ``recompute`` is n/R of the whole prompt, ``held`` what a hit holds the GPU for: hitEngineTime
+    where loads are asynchronous, the whole fetch where they are not. Raises ValueError for figures
+    out of range.
+    """
+    share(hit_rate=hit_rate)
+    not_negative(recompute=recompute, held=held)
+    return (1 - hit_rate) * recompute + held
+
+
+def threshold_rate(
+    local: Service, *, stages: Sequence[Service], fixed: float = 0.0
+) -> float | None:
+    """Requests/s of one engine from which hits are the faster way: waits counted, on average.
+
+    ``local`` is the prefill of whole prompts. ``stages`` are what a hit passes one after the other
+    (link, GPU), ``fixed`` [s] what it waits besides. 0 when the hit is faster on an idle engine
+    already; None when no rate is enough: some stage is at its limit before the prefill would be.
+
+    Exact: the difference of the two times, with every stage's limit above the prefill's, falls
+    first if at all, and then rises to infinity. So it crosses zero upwards once, and bisection
+    finds where. Raises ValueError for a negative ``fixed``.
+    """
+    not_negative(fixed=fixed)
+
+    def ahead(rate: float) -> float:
+        behind = fixed + math.fsum(stage.mean + stage.wait(rate) for stage in stages)
+        return local.mean + local.wait(rate) - behind
+
+    if any(stage.mean >= local.mean for stage in stages):
+        return None
+    if ahead(0) >= 0:
+        return 0.0
+    limit = 1 / local.mean
+    low, high = 0.0, limit
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if middle * local.mean >= 1 or ahead(middle) > 0:
+            high = middle
+        else:
+            low = middle
+    return high if high < limit else None

@@ -1,0 +1,104 @@
+"""One tier as the checks see it: its spec, its break-even, and where it runs, in plain numbers."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from kvtier.api.types import KVCacheTierSpec, Striping
+from kvtier.breakeven import footprint, rates
+from kvtier.breakeven.assessment import Assessment
+from kvtier.breakeven.load import Load, requests, requests_per_second, under_load
+from kvtier.breakeven.model import recompute_seconds
+from kvtier.render.memory import MemoryTooSmall, RankMemory, memory
+
+
+@dataclass(frozen=True)
+class Case:
+    """Bytes, seconds, tokens, requests/s.
+
+    ``engines`` use the tier at once: those that run, else ``pool.maxEngines``. ``ranks_together``
+    is the most ranks that one node holds, None where that is not known. ``observed_rate`` is the
+    prefill rate [tokens/s] that one engine's own metrics show, None without any.
+    """
+
+    spec: KVCacheTierSpec
+    assessment: Assessment
+    engines: int
+    ranks_together: int | None = None
+    observed_rate: float | None = None
+
+    @cached_property
+    def room(self) -> RankMemory | MemoryTooSmall:
+        """One rank's memory, or why it holds too few chunks."""
+        try:
+            return memory(self.spec)
+        except MemoryTooSmall as error:
+            return error
+
+    @property
+    def held_tokens(self) -> int | None:
+        """Tokens of KV that all ranks hold together; None for a tier that cannot be."""
+        room, pool = self.room, self.spec.pool
+        if isinstance(room, MemoryTooSmall):
+            return None
+        chunks = room.chunks if pool.striping is Striping.SHARD else room.chunks * pool.ranks
+        return chunks * pool.chunk_tokens
+
+    def rate(self, tokens: float) -> float:
+        """R of prompts of so many tokens [tokens/s]."""
+        points = sorted(
+            (float(point.tokens), float(point.tokens_per_second))
+            for point in self.spec.pool.prefill_rate
+        )
+        return rates.prefill_rate(points, tokens)
+
+    @property
+    def lengths_declared(self) -> bool:
+        return bool(self.spec.workload.hit_tokens or self.spec.workload.prompt_tokens)
+
+    @property
+    def longest_hit(self) -> int | None:
+        """The longest that is declared; a whole prompt, where only prompts are."""
+        workload = self.spec.workload
+        known = workload.hit_tokens or workload.prompt_tokens
+        return max((item.tokens for item in known), default=None)
+
+    @property
+    def longest_prompt(self) -> int | None:
+        """The longest length that is declared of prompts or hits."""
+        workload = self.spec.workload
+        known = (*workload.hit_tokens, *workload.prompt_tokens)
+        return max((item.tokens for item in known), default=None)
+
+    @property
+    def requests_per_second(self) -> float | None:
+        return requests_per_second(self.spec)
+
+    @cached_property
+    def unlimited(self) -> Load | None:
+        """The load on a link without limits: what GPUs alone decide."""
+        return under_load(
+            self.spec,
+            recompute=lambda tokens: recompute_seconds(tokens, self.rate(tokens)),
+            transfer=lambda _: 0.0,
+            round_trip=0.0,
+        )
+
+    @cached_property
+    def mean_prompt(self) -> float | None:
+        """Mean tokens of a prompt; None without lengths."""
+        asked = requests(self.spec)
+        return math.fsum(request.prompt for request in asked) / len(asked) if asked else None
+
+    @cached_property
+    def bytes_per_request(self) -> float | None:
+        """Mean bytes that a request moves: hits are read and misses written; None without lengths.
+
+        Lookups fetch what the GPU holds already too, so nothing is taken off for that.
+        """
+        asked = requests(self.spec)
+        wire = footprint.wire(self.spec)
+        size = {prompt: wire.of(prompt) for prompt in {request.prompt for request in asked}}
+        if not asked:
+            return None
+        return math.fsum(size[r.prompt] for r in asked) / len(asked) / self.assessment.compression

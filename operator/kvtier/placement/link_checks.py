@@ -1,0 +1,155 @@
+"""What the link decides: bandwidth, round trip, and how hits spread over the ranks."""
+
+import math
+from typing import Final
+
+from kvtier.api import reasons
+from kvtier.api.types import Striping
+from kvtier.breakeven.assessment import Verdict
+from kvtier.breakeven.imbalance import expected_imbalance
+from kvtier.breakeven.words import digits, seconds
+from kvtier.placement.case import Case
+from kvtier.placement.findings import Finding, Severity
+
+MOST_UNEVEN: Final = 1.5
+"""Max/mean of the chunks per rank from which a third of the link is lost."""
+
+
+def no_prompt_long_enough(case: Case) -> Finding | None:
+    """T0 alone takes as long as the prefill of every length that is declared, on any link.
+
+    Unless the declared load makes up for it: then the GPU's shorter queue is what the tier is for.
+    """
+    floor, longest, t0 = case.assessment.floor_hit, case.longest_prompt, case.assessment.t0_seconds
+    if floor is None or longest is None or t0 is None or floor <= longest:
+        return None
+    declared = case.requests_per_second
+    load = case.assessment.load or case.unlimited
+    threshold = None if load is None else load.threshold
+    free = None if case.unlimited is None else case.unlimited.threshold
+    needed = (
+        f"is longer than a prefill of {longest:,} tokens, the longest length declared"
+        if math.isinf(floor)
+        else f"takes prompts of {floor:,.0f} tokens to make up for, and the longest length"
+        f" declared is {longest:,}"
+    )
+    message = f"T0 of {seconds(t0)} {needed}: on no link is a hit faster on an idle engine."
+    if threshold is not None:
+        known = "none are declared" if declared is None else f"{digits(declared)} are declared"
+        message += (
+            f" From {digits(threshold)} requests/s of one engine on, the shorter queue makes up for"
+            f" it; in workload.requestsPerSecond {known}."
+        )
+    busy = declared is not None and free is not None and declared >= free
+    pays = declared is not None and threshold is not None and declared >= threshold
+    return Finding(
+        reason=reasons.NO_PROMPT_LONG_ENOUGH,
+        message=message,
+        severity=Severity.WARNING if pays else Severity.ERROR,
+        blocks=not busy,
+    )
+
+
+def below_break_even(case: Case) -> Finding | None:
+    """The link gives no more than B*. A lower bound of it proves nothing."""
+    found = case.assessment
+    if found.link is None or found.link.lower_bound or found.ratio is None or found.ratio > 1:
+        return None
+    helps = found.verdict is Verdict.PAYS_UNDER_LOAD
+    return Finding(
+        reason=reasons.BELOW_BREAK_EVEN,
+        message=f"{found.comparison} That is {digits(found.ratio)} x break-even: no hit is faster"
+        " on an idle engine.",
+        severity=Severity.WARNING if helps and found.earns is not False else Severity.ERROR,
+    )
+
+
+def no_hit_long_enough(case: Case) -> Finding | None:
+    """Above B*, but every length that is declared is below the minimum hit."""
+    found = case.assessment
+    least = found.minimum_hit
+    if not _judgeable(case) or least is None or no_prompt_long_enough(case):
+        return None
+    longest = case.longest_hit or max(found.lengths.tokens)
+    # The standard lengths are nobody's: none of them being long enough says nothing.
+    if least <= longest or not (case.lengths_declared or math.isinf(least)):
+        return None
+    faster = (
+        "no hit of any length is faster"
+        if math.isinf(least)
+        else f"hits are faster from {least:,.0f} tokens on"
+    )
+    return Finding(
+        reason=reasons.NO_HIT_LONG_ENOUGH,
+        message=f"{found.comparison} With a T0 of {seconds(found.t0_seconds or 0)} {faster}, and"
+        f" the longest in {found.lengths.source} is {longest:,}.",
+        severity=Severity.WARNING if found.loaded else Severity.ERROR,
+    )
+
+
+def hits_lose_on_average(case: Case) -> Finding | None:
+    """Some declared hits win, but fetching every one costs time."""
+    found = case.assessment
+    gain, share, least = found.gain_seconds, found.share_won, found.minimum_hit
+    if not _judgeable(case) or gain is None or share is None or least is None or gain > 0:
+        return None
+    if least > (case.longest_hit or 0):
+        # None wins: another finding says so.
+        return None
+    return Finding(
+        reason=reasons.HITS_LOSE_ON_AVERAGE,
+        message=f"{digits(share * 100)} % of {found.lengths.source} are faster than computing them"
+        f" again, but fetching every hit costs {seconds(-gain)} more on average.",
+    )
+
+
+def round_trip_too_long(case: Case) -> Finding | None:
+    """Hits below rtt x R: the round trip alone takes as long as the prefill."""
+    link = case.assessment.link
+    if link is None:
+        return None
+    lengths = case.assessment.lengths.tokens if case.lengths_declared else ()
+    tried = lengths or (case.spec.pool.chunk_tokens,)
+    lost = [tokens for tokens in tried if tokens <= link.round_trip_seconds * case.rate(tokens)]
+    if not lost:
+        return None
+    shortest = min(lost)
+    which = (
+        f"{digits(100 * len(lost) / len(tried))} % of {case.assessment.lengths.source}"
+        if lengths
+        else f"hits of one chunk ({shortest:,} tokens)"
+    )
+    return Finding(
+        reason=reasons.ROUND_TRIP_TOO_LONG,
+        message=f"A round trip of {seconds(link.round_trip_seconds)} on the {link.domain} link is"
+        f" as long as a prefill of {digits(link.round_trip_seconds * case.rate(shortest))} tokens:"
+        f" {which} lose at any bandwidth.",
+        severity=Severity.ERROR if lengths and len(lost) == len(tried) else Severity.WARNING,
+    )
+
+
+def chunks_uneven(case: Case) -> Finding | None:
+    """``Hash`` leaves a hit waiting for the rank that got most of its chunks."""
+    pool = case.spec.pool
+    if pool.striping is not Striping.HASH or not case.lengths_declared:
+        return None
+    lengths = case.assessment.lengths.tokens
+    mean = sum(lengths) / len(lengths)
+    chunks = math.ceil(mean / pool.chunk_tokens)
+    uneven = expected_imbalance(chunks, pool.ranks)
+    if uneven <= MOST_UNEVEN:
+        return None
+    even = case.spec.model.layout.gqa is not None and pool.parallelism.pipeline == 1
+    way_out = "striping Shard is even" if even else "smaller pool.chunkTokens are more even"
+    return Finding(
+        reason=reasons.CHUNKS_UNEVEN,
+        message=f"A mean hit has {chunks} chunks, and a hash spreads them so that it gets"
+        f" {digits(100 / uneven)} % of the link; {way_out} (for a new tier).",
+    )
+
+
+def _judgeable(case: Case) -> bool:
+    found = case.assessment
+    if found.link is None or found.link.lower_bound:
+        return False
+    return found.ratio is not None and found.ratio > 1

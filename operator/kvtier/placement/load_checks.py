@@ -1,0 +1,110 @@
+"""What the load decides: queues that grow without end, and engines that share ranks."""
+
+from typing import Final
+
+from kvtier.api import reasons
+from kvtier.breakeven.assessment import Evidence
+from kvtier.breakeven.words import digits, gigabits, gigabytes, seconds
+from kvtier.placement.case import Case
+from kvtier.placement.findings import Finding, Severity
+
+BUSY: Final = 0.8
+"""Utilisation from which a queue is worth a warning: waits are four service times and more."""
+MOST_OFF: Final = 0.25
+"""Share by which an observed prefill rate may differ from the declared one."""
+
+
+def gpu_queue_unstable(case: Case) -> Finding | None:
+    """rho_gpu = rate x ((1 - h) n/R + hitEngineTime): from 1 on the queue only grows."""
+    load, rate = case.unlimited, case.requests_per_second
+    if load is None or rate is None:
+        return None
+    rho = load.gpu.utilisation(rate)
+    if rho < BUSY:
+        return None
+    return Finding(
+        reason=reasons.GPU_QUEUE_UNSTABLE,
+        message=f"At {digits(rate)} requests/s of one engine, each of which keeps the GPU busy for"
+        f" {seconds(load.gpu.mean)} (hit rate {digits(load.hit_rate)}), {_busy('GPU', rho)}."
+        f" Without the tier it would be {digits(load.prefill.utilisation(rate))}.",
+        severity=_severity(rho),
+    )
+
+
+def link_queue_unstable(case: Case) -> Finding | None:
+    """One engine's own link: hits are read over it, misses written."""
+    link, rate, size = case.assessment.link, case.requests_per_second, case.bytes_per_request
+    if link is None or rate is None or size is None:
+        return None
+    rho = rate * size / link.bytes_per_second
+    if rho < BUSY or link.lower_bound:
+        return None
+    return Finding(
+        reason=reasons.LINK_QUEUE_UNSTABLE,
+        message=f"One engine at {digits(rate)} requests/s moves {gigabits(rate * size)} over a"
+        f" {link.domain} link of {gigabits(link.bytes_per_second)}: {_busy('link', rho)}.",
+        severity=_severity(rho),
+    )
+
+
+def ranks_contended(case: Case) -> Finding | None:
+    """All engines together, on the node that holds most ranks.
+
+    By a declared link, taken as what any node has: a node's k ranks share it once, and serve k/W
+    of the demand. Where nobody knows how many share a node, one each: the best case. A measured
+    bandwidth is what one engine got from all ranks: they give at least that, so more is no error.
+    """
+    link, rate, size = case.assessment.link, case.requests_per_second, case.bytes_per_request
+    if link is None or rate is None or size is None or link.lower_bound:
+        return None
+    demand = case.engines * rate * size
+    if link.evidence is not Evidence.DECLARED:
+        if demand <= link.bytes_per_second:
+            return None
+        return Finding(
+            reason=reasons.RANKS_CONTENDED,
+            message=f"{case.engines} engines at {digits(rate)} requests/s ask for"
+            f" {gigabytes(demand)}, and one engine was measured to get"
+            f" {gigabytes(link.bytes_per_second)} from all ranks: hits may queue for each other.",
+        )
+    together = case.ranks_together or 1
+    there = demand * together / case.spec.pool.ranks
+    rho = there / link.bytes_per_second
+    if rho < BUSY:
+        return None
+    return Finding(
+        reason=reasons.RANKS_CONTENDED,
+        message=f"{case.engines} engines at {digits(rate)} requests/s ask for {gigabits(demand)},"
+        f" {gigabits(there)} of it from a node with {together} of {case.spec.pool.ranks} ranks and"
+        f" {gigabits(link.bytes_per_second)}: {_busy('node', rho)}. Spread the ranks.",
+        severity=_severity(rho),
+    )
+
+
+def prefill_rate_off(case: Case) -> Finding | None:
+    """Engines prefill at another rate than declared, so B* is another."""
+    seen = case.observed_rate
+    if seen is None:
+        return None
+    if case.mean_prompt is not None:
+        declared = case.rate(case.mean_prompt)
+    else:
+        rates = [float(point.tokens_per_second) for point in case.spec.pool.prefill_rate]
+        declared = min(rates, key=lambda rate: abs(rate - seen))
+    if abs(seen - declared) <= MOST_OFF * declared:
+        return None
+    return Finding(
+        reason=reasons.PREFILL_RATE_OFF,
+        message=f"Engines prefill {digits(seen)} tokens/s, and pool.prefillRate says"
+        f" {digits(declared)} for such prompts. Declare what they do: break-even is"
+        f" {digits(seen / declared)} times as high.",
+    )
+
+
+def _busy(what: str, rho: float) -> str:
+    end = "and its queue grows without end" if rho >= 1 else "and requests wait"
+    return f"the {what} is busy {digits(rho)} of the time, {end}"
+
+
+def _severity(rho: float) -> Severity:
+    return Severity.ERROR if rho >= 1 else Severity.WARNING

@@ -1,0 +1,123 @@
+"""Tiers that pay only under load: at which rate, and what is said of them."""
+
+from typing import Any
+
+import pytest
+from tier_specs import MakeSpec
+
+from kvtier.breakeven.load import hit_rate, requests
+from kvtier.breakeven.tier import Assessment, Verdict, assess
+
+PAPER: dict[str, Any] = {
+    "model.layout": {"bytesPerToken": 48_400},
+    "pool.prefillRate": [{"tokensPerSecond": 52_200}],
+    "pool.hitLatency": "250ms",
+    "pool.hitEngineTime": "80ms",
+    "placement.links": [{"domain": "zone", "bitsPerSecond": "86080M", "roundTrip": "1us"}],
+    "workload.hitTokens": [{"quantile": "1", "tokens": 16_384}],
+}
+HALF: dict[str, Any] = PAPER | {
+    "pool.hitLatency": "10ms",
+    "pool.hitEngineTime": "5ms",
+    "placement.links": [{"domain": "zone", "bitsPerSecond": "14G", "roundTrip": "1us"}],
+    "workload.hitTokens": [],
+    "workload.promptTokens": [{"quantile": "1", "tokens": 65_536}],
+    "workload.hitRate": "0.5",
+}
+"""A link of 0.69 B*, and half of every prompt hits."""
+
+
+def threshold(found: Assessment) -> float:
+    assert found.load is not None
+    assert found.load.threshold is not None
+    return found.load.threshold
+
+
+def test_the_papers_16k_workload_pays_when_long_and_under_load(make_spec: MakeSpec) -> None:
+    found = assess(make_spec(PAPER))
+    assert (found.verdict, found.also) == (Verdict.PAYS_WHEN_LONG, (Verdict.PAYS_UNDER_LOAD,))
+    # Prefill 0.3139 s; a hit 0.25 + 0.0737 + 0.08 s. Both as M/D/1, solved by hand.
+    rate = threshold(found)
+    prefill, link, gpu = 16_384 / 52_200, 16_384 * 48_400 / 10.76e9, 0.08
+
+    def wait(time: float) -> float:
+        return rate * time * time / (2 * (1 - rate * time))
+
+    hit = 0.250001 + link + wait(link) + gpu + wait(gpu)
+    assert prefill + wait(prefill) == pytest.approx(hit, rel=1e-6)
+    assert "PaysUnderLoad holds too: from 1.2" in found.message
+
+
+def test_a_link_below_break_even_pays_under_load_where_few_enough_tokens_hit(
+    make_spec: MakeSpec,
+) -> None:
+    found = assess(make_spec(HALF))
+    assert (found.verdict, found.reason) == (Verdict.PAYS_UNDER_LOAD, "PaysUnderLoad")
+    assert 0 < threshold(found) < 52_200 / 65_536
+    assert "On an idle engine no hit is faster" in found.message
+    assert found.ratio == pytest.approx(0.693, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # All of it hits: then the link, slower than the GPU, is full before the GPU would be.
+        {"workload.hitRate": "1"},
+        # The link is full at 0.6 x its rate.
+        {"workload.hitRate": "0.7"},
+        # A hit holds the GPU for as long as it saves.
+        {"pool.hitEngineTime": "628ms"},
+    ],
+)
+def test_without_spare_capacity_it_never_pays(make_spec: MakeSpec, change: dict[str, Any]) -> None:
+    found = assess(make_spec(HALF | change))
+    assert (found.verdict, found.also) == (Verdict.NEVER_PAYS, ())
+    assert found.load is not None
+    assert found.load.threshold is None
+
+
+def test_without_lengths_or_t0_nothing_is_said_of_load(make_spec: MakeSpec) -> None:
+    assert assess(make_spec(HALF | {"workload.promptTokens": []})).load is None
+    assert assess(make_spec({**HALF, "pool.hitEngineTime": None})).load is None
+    assert assess(make_spec({**HALF, "pool.hitEngineTime": None})).verdict is Verdict.NEVER_PAYS
+
+
+def test_prompts_follow_from_hits_and_the_hit_rate(make_spec: MakeSpec) -> None:
+    hits = {"workload.hitTokens": [{"quantile": "1", "tokens": 1000}]}
+    prompts = {"workload.promptTokens": [{"quantile": "1", "tokens": 4000}]}
+    only_hits = make_spec(hits | {"workload.hitRate": "0.8"})
+    assert {(r.prompt, r.hit) for r in requests(only_hits)} == {(1250, 1000)}
+    both = make_spec(hits | prompts)
+    assert hit_rate(both) == 0.25
+    assert {(r.prompt, r.hit) for r in requests(both)} == {(4000, 1000)}
+    assert {(r.prompt, r.hit) for r in requests(make_spec(prompts))} == {(4000, 4000)}
+    assert requests(make_spec()) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "earns"),
+    [
+        (PAPER, False),
+        (PAPER | {"workload.requestsPerSecond": "1"}, False),
+        (PAPER | {"workload.requestsPerSecond": "1.3"}, True),
+        # Hits are not declared, so nobody knows how many are long enough.
+        (PAPER | {"workload.hitTokens": []}, None),
+        (HALF, None),
+        (HALF | {"workload.requestsPerSecond": "0.1"}, False),
+        (HALF | {"workload.requestsPerSecond": "0.7"}, True),
+        (HALF | {"workload.hitRate": "1"}, False),
+        (PAPER | {"workload.hitTokens": [{"quantile": "1", "tokens": 100_000}]}, True),
+        ({**PAPER, "pool.hitLatency": None}, None),
+    ],
+)
+def test_whether_it_earns_its_keep(
+    make_spec: MakeSpec, change: dict[str, Any], earns: bool | None
+) -> None:
+    assert assess(make_spec(change)).earns is earns
+
+
+def test_a_tier_that_pays_names_the_hits_that_do_not(make_spec: MakeSpec) -> None:
+    mixed = [{"quantile": "0.1", "tokens": 1000}, {"quantile": "1", "tokens": 200_000}]
+    found = assess(make_spec(PAPER | {"workload.hitTokens": mixed}))
+    assert (found.verdict, found.also) == (Verdict.PAYS, (Verdict.PAYS_WHEN_LONG,))
+    assert f"Those below {found.minimum_hit:,.0f} tokens are not." in found.message

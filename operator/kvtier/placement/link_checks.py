@@ -93,8 +93,8 @@ def hits_lose_on_average(case: Case) -> Finding | None:
     gain, share, least = found.gain_seconds, found.share_won, found.minimum_hit
     if not _judgeable(case) or gain is None or share is None or least is None or gain > 0:
         return None
-    if least > (case.longest_hit or 0):
-        # None wins: another finding says so.
+    if found.loaded or least > (case.longest_hit or 0):
+        # The load makes up for it; or none wins, and another finding says so.
         return None
     return Finding(
         reason=reasons.HITS_LOSE_ON_AVERAGE,

@@ -87,3 +87,11 @@ def test_a_lower_bound_above_break_even_proves_as_much_as_any_other(make_spec: M
 def test_a_link_that_cannot_be_is_refused(make_spec: MakeSpec, bandwidth: float) -> None:
     with pytest.raises(ValueError, match="bytes_per_second"):
         assess(make_spec(PAPER), link=replace(SLOW, bytes_per_second=bandwidth))
+
+
+def test_a_lower_bound_does_not_hide_a_t0_that_no_prompt_makes_up_for(make_spec: MakeSpec) -> None:
+    """A hundred million tokens take half an hour to prefill, T0 two hours."""
+    hours = {"pool.hitLatency": "1h", "pool.hitEngineTime": "1h"}
+    found = assess(make_spec(PAPER | hours), link=replace(SLOW, lower_bound=True))
+    assert found.floor_hit == math.inf
+    assert found.verdict is Verdict.NEVER_PAYS

@@ -85,6 +85,11 @@ def test_a_stage_as_slow_as_the_prefill_adds_no_capacity(stage: float) -> None:
     assert threshold_rate(service([1.0]), stages=(service([stage]),), fixed=0.1) is None
 
 
+@pytest.mark.parametrize("time", [0.1, 0.3, 1 / 3, 0.7, 1.1, 16384 / 52200])
+def test_a_hit_that_needs_the_link_for_exactly_as_long_adds_none_either(time: float) -> None:
+    assert threshold_rate(service([time]), stages=(service([time]),), fixed=1e-9) is None
+
+
 def test_the_threshold_is_close_to_the_limit_for_a_hit_that_takes_for_ever() -> None:
     threshold = threshold_rate(service([1.0]), stages=(service([0.5]),), fixed=1e6)
     assert threshold is not None

@@ -139,6 +139,9 @@ def test_hits_that_lose_more_than_they_gain() -> None:
     reason = reasons.HITS_LOSE_ON_AVERAGE
     few = {"workload.hitTokens": [{"quantile": "0.8", "tokens": 1000}, *tokens(30_000)]}
     expect(finding(reason, few), WARNING, "5 %", "on average")
+    longer = {"workload.hitTokens": [{"quantile": "0.5", "tokens": 8000}, *tokens(30_000)]}
+    expect(finding(reason, longer, rate("0.5")), WARNING, "17 %")
+    assert finding(reason, longer, rate("3")) is None, "the load makes up for it"
     assert finding(reason, {"workload.hitTokens": tokens(30_000)}) is None
     assert finding(reason, HITS_16K) is None, "none wins: another finding says so"
 

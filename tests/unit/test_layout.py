@@ -13,7 +13,8 @@ PURE = ("api", "breakeven", "generation", "modelconfig", "placement", "plan", "r
 PURE += tuple(
     f"loadtest/{name}.py" for name in ("keys", "measures", "objects", "report", "striping")
 )
-PURE += ("webhook/decision.py", "webhook/review.py")
+PURE += ("webhook/decision.py", "webhook/review.py", "trial/scale.py")
+PURE += tuple(f"cli/{name}.py" for name in ("plot", "screen", "trial_report"))
 PURE += tuple(f"probe/{name}.py" for name in ("config", "rates", "result"))
 IMPURE_MODULES = {"aiohttp", "asyncio", "kopf", "kubernetes", "random", "secrets"}
 IMPURE_MODULES |= {"socket", "time", "valkey"}

@@ -22,11 +22,14 @@ COMMANDS: Final = {
     "layout": "print the layout to write into a tier, from a model's config.json",
     "render": "print every object that kvtier would create for a tier",
     "generation": "print the name of the tier's generation of KV, or of its engine Secret",
+    "try": "run a tier's ranks on this machine for a moment, and measure them",
     "loadtest": "load a tier as its engines would, and check each byte",
     "crd": "print the CustomResourceDefinition",
     "controller": "run the operator",
     "webhook": "run the optional webhook that judges tiers at apply time",
 }
+MODULES: Final = {"try": "trial", "probe-worker": "probe_worker"}
+"""Modules that cannot be called as their command is."""
 HIDDEN: Final = {"probe-worker": "measure a tier's ranks from this node"}
 """Commands that the operator's own pods run."""
 
@@ -70,7 +73,7 @@ def _run(argv: Sequence[str]) -> int:
             allow_abbrev=False,
         )
         if name == asked:
-            module = import_module(f"kvtier.cli.{name.replace('-', '_')}")
+            module = import_module(f"kvtier.cli.{MODULES.get(name, name)}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     arguments = parser.parse_args(argv)

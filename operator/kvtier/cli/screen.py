@@ -1,0 +1,100 @@
+"""One screen about a tier: what ``kvtier try`` prints, and ``kubectl kvtier status`` will."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kvtier.breakeven.words import gigabits, seconds, size
+from kvtier.placement.findings import Finding
+
+WIDTH: Final = 92
+_UNKNOWN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank: bytes/s and bytes; None is not known. ``where`` is its node or address."""
+
+    rank: int
+    where: str
+    ready: bool
+    bytes_per_second: float | None = None
+    round_trip_seconds: float | None = None
+    used_bytes: int | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """``heading`` line by line; ``facts`` are names and texts; ``findings`` the worst first."""
+
+    heading: Sequence[str]
+    verdict: str
+    reason: str
+    message: str
+    facts: Sequence[tuple[str, str]]
+    ranks: Sequence[RankRow]
+    findings: Sequence[Finding]
+
+
+def screen(shown: Screen) -> str:
+    """The text, ending in a newline."""
+    return "".join(f"{line}\n" for line in _lines(shown))
+
+
+def _lines(shown: Screen) -> Iterator[str]:
+    for line in shown.heading:
+        yield from textwrap.wrap(line, WIDTH, subsequent_indent="  ") or [""]
+    yield ""
+    # A verdict that explains itself needs its reason once.
+    reason = "" if shown.reason == shown.verdict else f" ({shown.reason})"
+    yield f"Verdict: {shown.verdict}{reason}"
+    yield from _indented(shown.message)
+    yield ""
+    width = max((len(name) for name, _ in shown.facts), default=0)
+    for name, text in shown.facts:
+        lines = textwrap.wrap(text, WIDTH - width - 4) or [_UNKNOWN]
+        for place, line in enumerate(lines):
+            yield f"  {name if place == 0 else '':{width}}  {line}"
+    if shown.facts:
+        yield ""
+    yield from _table(shown.ranks)
+    yield ""
+    if not shown.findings:
+        yield "Findings: none"
+        return
+    yield "Findings"
+    for finding in shown.findings:
+        yield f"  {finding.severity.value} {finding.reason}"
+        yield from _indented(finding.message, by=4)
+
+
+def _indented(text: str, *, by: int = 2) -> list[str]:
+    space = " " * by
+    return textwrap.wrap(text, WIDTH, initial_indent=space, subsequent_indent=space)
+
+
+def _table(ranks: Sequence[RankRow]) -> Iterator[str]:
+    rows = [["RANK", "WHERE", "READY", "READS", "ROUND TRIP", "USED"]]
+    rows += [
+        [
+            str(rank.rank),
+            rank.where,
+            "yes" if rank.ready else "no",
+            _UNKNOWN if rank.bytes_per_second is None else gigabits(rank.bytes_per_second),
+            _UNKNOWN if rank.round_trip_seconds is None else seconds(rank.round_trip_seconds),
+            _used(rank),
+        ]
+        for rank in ranks
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _used(rank: RankRow) -> str:
+    if rank.used_bytes is None:
+        return _UNKNOWN
+    return size(rank.used_bytes) + (f" of {size(rank.max_bytes)}" if rank.max_bytes else "")

@@ -190,8 +190,8 @@ def test_soak_twenty_tiers_write_nothing_and_grow_by_nothing(
             ]
         )
         + f"\n{TIERS} tiers for {lasted / 60:.0f} minutes, traffic on {BUSY}: "
-        f"{len(leases)} writes of the Lease, none else but {len(told)} that told of "
-        f"{TIERS - len(calm)} tiers whose ranks missed their probes; {seen} reconciles, resyncs of "
+        f"{len(leases)} writes of the Lease, {beside_the_lease(told, TIERS - len(calm))}; "
+        f"{seen} reconciles, resyncs of "
         f"{sum(RESYNC_READS.values())} reads each, and one for each node of the tier's ranks; "
         f"resident memory grew by {grown / MIB:.1f} MiB from the second quarter to the last.\n\n"
         f"{figures.circumstances(live)}",
@@ -200,6 +200,12 @@ def test_soak_twenty_tiers_write_nothing_and_grow_by_nothing(
     assert grown <= MOST_GROWTH, [each.resident // MIB for each in samples]
     assert flat([each.files for each in samples]), [each.files for each in samples]
     assert flat([each.tasks for each in samples]), [each.tasks for each in samples]
+
+
+def beside_the_lease(told: list[Request], restless: int) -> str:
+    if not told:
+        return "and no other"
+    return f"and {len(told)} that told of {restless} tiers whose ranks missed their probes"
 
 
 def flipped(tier: Tier, *, since: datetime) -> bool:

@@ -16,7 +16,8 @@ MOST_OFF: Final = 0.25
 
 def gpu_queue_unstable(case: Case) -> Finding | None:
     """rho_gpu = rate x ((1 - h) n/R + hitEngineTime): from 1 on the queue only grows."""
-    load, rate = case.unlimited, case.requests_per_second
+    rate = case.requests_per_second
+    load = case.unlimited if rate is not None else None
     if load is None or rate is None:
         return None
     rho = load.gpu.utilisation(rate)

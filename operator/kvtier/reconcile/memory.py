@@ -1,12 +1,14 @@
 """What the reconciler keeps of each tier between two runs. All of it can be lost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvtier.breakeven.assessment import LinkFigures
 from kvtier.cluster.protocol import Object
 from kvtier.generation.record import Record
 from kvtier.placement.hysteresis import Shown
+from kvtier.placement.judgement import Judgement
 from kvtier.plan.observed import (
     ChildKey,
     NodeFacts,
@@ -59,6 +61,8 @@ class TierMemory:
     """The newest link that was measured; None: none was, or it is not known any more."""
     shown: Shown | None = None
     """The verdict that people see, and what newer probes say."""
+    judged: tuple[Mapping[str, Any], Judgement] | None = None
+    """The last judgement, and what was known for it."""
 
     def needs_full_read(self, *, now: float, every: float) -> bool:
         return self.body is None or now - self.full_at >= every

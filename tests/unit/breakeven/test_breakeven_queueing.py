@@ -90,6 +90,13 @@ def test_a_hit_that_needs_the_link_for_exactly_as_long_adds_none_either(time: fl
     assert threshold_rate(service([time]), stages=(service([time]),), fixed=1e-9) is None
 
 
+def test_an_evener_stage_with_a_lower_limit_has_no_threshold() -> None:
+    """At most rates it waits less than prefills of two lengths do, but is full before they are."""
+    local, stage = service([0.0, 2.0]), service([1.001])
+    assert stage.mean + stage.wait(0.9) + 0.01 < local.mean + local.wait(0.9)
+    assert threshold_rate(local, stages=(stage,), fixed=0.01) is None
+
+
 def test_the_threshold_is_close_to_the_limit_for_a_hit_that_takes_for_ever() -> None:
     threshold = threshold_rate(service([1.0]), stages=(service([0.5]),), fixed=1e6)
     assert threshold is not None

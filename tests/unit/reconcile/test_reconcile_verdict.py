@@ -221,6 +221,24 @@ async def test_an_edit_of_the_spec_changes_the_verdict_at_once(operator: Operato
     assert operator.status()["verdict"] == "NeverPays"
 
 
+async def test_what_is_known_already_is_not_judged_again(operator: Operator) -> None:
+    operator.apply(tier())
+    await operator.settle()
+    await measured(operator, FAST)
+    memory = operator.reconciler.memory.of(KEY)
+    last = memory.judged
+    assert last is not None
+    await operator.resync()
+    assert memory.judged is last
+    quicker = tier()
+    quicker["pool"]["prefillRate"] = [{"tokensPerSecond": 6000}]
+    operator.apply(quicker)
+    await operator.settle()
+    assert memory.judged is not None
+    assert memory.judged is not last
+    assert memory.judged[1].assessment.break_even == 1024 * 6000
+
+
 async def test_findings_are_counted(operator: Operator) -> None:
     operator.apply(hopeless())
     await operator.settle()

@@ -26,6 +26,10 @@ SLOW = {
     "pool": {"hitLatency": "20ms", "hitEngineTime": "0s"},
     "placement": {"links": [{"domain": "zone", "bitsPerSecond": "1M", "roundTrip": "50us"}]},
 }
+HOPELESS = {
+    "pool": {"hitLatency": "1s", "hitEngineTime": "1s"},
+    "workload": {"hitTokens": [{"quantile": "1", "tokens": 1000}]},
+}
 HOLD_SECONDS = 2
 
 
@@ -150,6 +154,19 @@ def test_a_warning_arrives_with_its_figures_and_the_tier_is_stored(
     assert not apply(apiserver, tier(namespace, SLOW)).err
     labelled = apiserver.kubectl("label", "kvt", "demo", "a=b", "-n", namespace)
     assert (labelled.code, labelled.err) == (0, "")
+
+
+def test_what_no_link_changes_is_refused_with_block_and_a_warning_without(
+    apiserver: ApiServer, namespace: str, live: Webhook
+) -> None:
+    physics = "NoPromptLongEnough: T0 of 2 s takes prompts of 10,001 tokens to make up for"
+    blocked = apply(apiserver, tier(namespace, HOPELESS | {"placement": {"onReject": "Block"}}))
+    assert blocked.code != 0
+    assert f"{DENIED}spec.placement.onReject: Block, and {physics}" in blocked.message
+    assert stored(apiserver, namespace) is None
+    warned = apply(apiserver, tier(namespace, HOPELESS))
+    assert warned.code == 0
+    assert f"Warning: {physics}" in warned.message
 
 
 def test_an_edit_is_judged_and_a_good_tier_is_taken_without_a_word(

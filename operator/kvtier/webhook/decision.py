@@ -7,6 +7,7 @@ did not say here.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kvtier.api import reasons
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.breakeven.assessment import Verdict
@@ -18,23 +19,24 @@ from kvtier.webhook.review import BadReview, Decision, Request
 _WORTH_A_WARNING: Final = (Verdict.PAYS_WHEN_LONG, Verdict.PAYS_UNDER_LOAD, Verdict.NEVER_PAYS)
 
 
-def judge(document: Mapping[str, Any]) -> Decision:
-    """What is to be said of a tier as it is, whatever was there before."""
+def judge(document: Mapping[str, Any], *, made: bool = False) -> Decision:
+    """What is to be said of a tier as it is; ``made``: one with ranks, which no verdict takes."""
     try:
         spec = parse_tier(document).spec
     except InvalidTier as error:
         return Decision(refusals=error.errors)
     found = placement.judge(spec)
-    assessment, warnings = found.assessment, []
-    if assessment.verdict in _WORTH_A_WARNING:
-        said = f"By the declared figures {assessment.verdict.value}: {assessment.message}"
-        warnings.append(said)
-    warnings += [f"{one.reason}: {one.message}" for one in found.findings if one != found.rejected]
-    if found.rejected is None:
+    assessment, rejected = found.assessment, None if made else found.rejected
+    told = assessment.verdict in _WORTH_A_WARNING
+    warnings = [f"By the declared figures {assessment.verdict.value}: {assessment.message}"] * told
+    warnings += [
+        f"{one.reason}: {one.message}"
+        for one in found.findings
+        if one != rejected and not (told and one.reason == assessment.reason)
+    ]
+    if rejected is None:
         return Decision(warnings=tuple(warnings))
-    refusal = (
-        f"spec.placement.onReject: Block, and {found.rejected.reason}: {found.rejected.message}"
-    )
+    refusal = f"spec.placement.onReject: Block, and {rejected.reason}: {rejected.message}"
     return Decision(refusals=(refusal,), warnings=tuple(warnings))
 
 
@@ -43,7 +45,8 @@ def decide(request: Request) -> Decision:
 
     Nothing that leaves the spec as it is is ever refused: a tier that an earlier release took stays
     deletable, and its metadata and status writable. Nor is an edit refused for a problem that the
-    stored spec has already: that is a warning. Raises BadReview where the request lacks its object.
+    stored spec has already, nor one of a tier that is made for what speaks against making it: those
+    are warnings. Raises BadReview where the request lacks its object.
     """
     if request.operation not in ("CREATE", "UPDATE") or request.subresource:
         return Decision()
@@ -56,17 +59,30 @@ def decide(request: Request) -> Decision:
         raise BadReview("request.oldObject: missing; a review of UPDATE has one")
     if new.get("spec") == old.get("spec") or _is_going(new):
         return Decision()
-    decision, before = judge(new), judge(old).refusals
+    made = _is_made(old)
+    decision, before = judge(new, made=made), judge(old, made=made).refusals
     already = tuple(f"As before, {line}" for line in decision.refusals if line in before)
     return Decision(
         refusals=tuple(line for line in decision.refusals if line not in before),
-        warnings=(*already, *decision.warnings, *_another_generation(new, old)),
+        warnings=(*already, *decision.warnings, *(_another_generation(new, old) if made else ())),
     )
 
 
 def _is_going(document: Mapping[str, Any]) -> bool:
     metadata = document.get("metadata")
     return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
+
+
+def _is_made(document: Mapping[str, Any]) -> bool:
+    """Whether the tier has ranks, or is to get them, by its status."""
+    status = document.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    return any(
+        isinstance(each, Mapping)
+        and each.get("type") == reasons.STORE_READY
+        and each.get("reason") != reasons.PLACEMENT_REJECTED
+        for each in (conditions if isinstance(conditions, list) else ())
+    )
 
 
 def _another_generation(new: Mapping[str, Any], old: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from tier_harness import KEY, Operator, spec
 
 from kvtier.api import reasons
 from kvtier.cluster.protocol import TIER
-from kvtier.webhook.decision import judge
+from kvtier.webhook.decision import decide, judge
+from kvtier.webhook.review import Request
 
 LINK = {"domain": "zone", "bitsPerSecond": "1M", "roundTrip": "50us"}
 SPECS: dict[str, dict[str, Any]] = {
@@ -66,3 +67,31 @@ def test_the_cases_are_of_every_kind() -> None:
     decisions = [judge({"metadata": {"name": "demo"}, "spec": document(case)}) for case in SPECS]
     assert sum(bool(each.refusals) for each in decisions) == 4
     assert sum(bool(each.warnings) for each in decisions) == 2
+
+
+async def test_a_tier_that_runs_is_left_running_by_both(ready: Operator) -> None:
+    before = ready.cluster.peek(TIER, *KEY)
+    ready.apply(document("hopeless on any link"))
+    after = ready.cluster.peek(TIER, *KEY)
+    assert before is not None
+    assert after is not None
+    request = Request(uid="u", operation="UPDATE", object=after, old_object=before)
+    assert decide(request).refusals == ()
+    await ready.settle()
+    assert ready.condition("Ready")["status"] == "True"
+
+
+async def test_a_tier_that_was_rejected_is_refused_again_by_both(operator: Operator) -> None:
+    operator.apply(document("hopeless on any link"))
+    await operator.settle()
+    before = operator.cluster.peek(TIER, *KEY)
+    worse = document("hopeless on any link")
+    worse["pool"]["hitLatency"] = "2s"
+    operator.apply(worse)
+    after = operator.cluster.peek(TIER, *KEY)
+    assert before is not None
+    assert after is not None
+    request = Request(uid="u", operation="UPDATE", object=after, old_object=before)
+    assert len(decide(request).refusals) == 1
+    await operator.settle()
+    assert operator.condition("StoreReady")["reason"] == reasons.PLACEMENT_REJECTED

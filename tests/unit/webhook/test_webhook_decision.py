@@ -114,9 +114,12 @@ def test_an_edit_that_makes_a_bad_spec_worse_is_refused_for_that_alone() -> None
     assert len(decision.warnings) == 1
 
 
-def status_of(document: dict[str, Any]) -> dict[str, Any]:
+def status_of(document: dict[str, Any], *, reason: str = "AllRanksReady") -> dict[str, Any]:
     served = generation_id(parse_tier(document).spec)
-    return {"generations": [{"id": "0" * 12, "state": "Fenced"}, {"id": served, "state": "Live"}]}
+    return {
+        "conditions": [{"type": "SpecValid"}, {"type": "StoreReady", "reason": reason}],
+        "generations": [{"id": "0" * 12, "state": "Fenced"}, {"id": served, "state": "Live"}],
+    }
 
 
 def test_another_generation_than_the_served_one_is_a_warning() -> None:
@@ -134,10 +137,18 @@ def test_going_back_to_the_served_generation_is_no_warning() -> None:
 def test_a_tier_that_serves_nothing_yet_may_change_its_generation() -> None:
     new = tier({"model": {"revision": "r2"}})
     assert decided(new, old=tier(), operation="UPDATE") == NOTHING
+    rejected = tier(status=status_of(tier(), reason="PlacementRejected"))
+    assert decided(new, old=rejected, operation="UPDATE") == NOTHING
 
 
 @pytest.mark.parametrize(
-    "status", [{"generations": None}, {"generations": "x"}, {"generations": [1, {}]}, {"a": 1}]
+    "status",
+    [
+        {"a": 1},
+        {"conditions": "x"},
+        {"conditions": [1, {}]},
+        *(status_of(tier()) | {"generations": value} for value in (None, "x", [1, {}])),
+    ],
 )
 def test_a_status_of_any_form_is_no_obstacle(status: dict[str, Any]) -> None:
     new = tier({"model": {"revision": "r2"}})
@@ -170,13 +181,34 @@ def test_no_document_makes_it_raise(first: Any, second: Any) -> None:
             decided(both["new"], old=both["old"], operation="UPDATE")
 
 
+HOPELESS: dict[str, dict[str, Any]] = {
+    "pool": {"hitLatency": "1s", "hitEngineTime": "1s"},
+    "workload": {"hitTokens": [{"quantile": "1", "tokens": 1000}]},
+}
+BLOCKED = HOPELESS | {"placement": {"onReject": "Block"}}
+REJECTION = "NoPromptLongEnough: T0 of 2 s"
+
+
 def test_what_no_link_changes_is_refused_where_the_tier_asks_for_it() -> None:
-    hopeless = {
-        "pool": {"hitLatency": "1s", "hitEngineTime": "1s"},
-        "workload": {"hitTokens": [{"quantile": "1", "tokens": 1000}]},
-    }
-    warned = decided(tier(hopeless))
+    warned = decided(tier(HOPELESS))
     assert warned.refusals == ()
-    assert any(line.startswith("NoPromptLongEnough: T0 of 2 s") for line in warned.warnings)
-    (line,) = decided(tier(hopeless | {"placement": {"onReject": "Block"}})).refusals
-    assert line.startswith("spec.placement.onReject: Block, and NoPromptLongEnough: T0 of 2 s")
+    assert any(line.startswith(REJECTION) for line in warned.warnings)
+    blocked = decided(tier(BLOCKED))
+    (line,) = blocked.refusals
+    assert line.startswith(f"spec.placement.onReject: Block, and {REJECTION}")
+    assert not any(line.startswith(REJECTION) for line in blocked.warnings)
+
+
+def test_a_tier_that_is_made_is_warned_of_it_and_one_that_is_not_refused() -> None:
+    edit = {"placement": {"onReject": "Block"}}
+    made = tier(edit, status=status_of(tier()))
+    decision = decided(tier(BLOCKED), old=made, operation="UPDATE")
+    assert decision.refusals == ()
+    assert any(line.startswith(REJECTION) for line in decision.warnings)
+    rejected = tier(edit, status=status_of(tier(), reason="PlacementRejected"))
+    assert decided(tier(BLOCKED), old=rejected, operation="UPDATE").refusals
+
+
+def test_what_the_verdict_says_is_not_said_again_by_a_finding() -> None:
+    lines = decided(tier({"pool": T0, "placement": link("1M")})).warnings
+    assert sum("0.001 Gb/s" in line for line in lines) == 1

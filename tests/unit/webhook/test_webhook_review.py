@@ -113,6 +113,7 @@ def test_what_fits_is_left_as_it_is() -> None:
 def test_what_does_not_fit_is_counted() -> None:
     assert bounded(["x" * 60] * 40, characters=4096)[-1].startswith(f"{40 - MAX_LINES + 1} more")
     first, rest = bounded(["x" * 5000, "y"], characters=MAX_WARNINGS)
+    assert MAX_WARNINGS - 64 <= len(first) + len(rest) <= MAX_WARNINGS
     assert first.endswith("x…")
     assert rest.startswith("1 more")
 

@@ -6,10 +6,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
 
 from kvtier.cluster.client import IN_FLIGHT, TIMEOUT, AioCluster
 from kvtier.cluster.watches import OnRequest
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class NoCluster(ValueError):
@@ -45,19 +52,46 @@ async def configure(
     """Where the API server is and how to show who we are. Raises NoCluster."""
     configuration = Configuration()
     configuration.disable_strict_ssl_verification = not strict_x509
-    if not context and not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ:
+    if _in_cluster(context=context, kubeconfig=kubeconfig):
         try:
             load_incluster_config(configuration)
         except (ConfigException, OSError) as error:
             raise NoCluster(f"service account: {error}; mount one into the pod") from error
         return configuration
-    path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    path = _path(kubeconfig)
     try:
         await load_kube_config(_expand(path), context, configuration, persist_config=False)
     except (ConfigException, OSError) as error:
         fix = "name a kubeconfig and one of its contexts"
         raise NoCluster(f"kubeconfig {path}: {error}; {fix}") from error
     return configuration
+
+
+def default_namespace(*, context: str | None = None, kubeconfig: str | None = None) -> str:
+    """The namespace that ``kubectl`` would take without being told. Raises NoCluster."""
+    if _in_cluster(context=context, kubeconfig=kubeconfig):
+        return _OWN_NAMESPACE.read_text() if _OWN_NAMESPACE.exists() else "default"
+    path = _path(kubeconfig)
+    try:
+        contexts, current = list_kube_config_contexts(_expand(path))
+    except (ConfigException, OSError) as error:
+        fix = "name a kubeconfig and one of its contexts"
+        raise NoCluster(f"kubeconfig {path}: {error}; {fix}") from error
+    wanted = context or current["name"]
+    named = [each["context"] for each in contexts if each["name"] == wanted]
+    return str(named[0].get("namespace") or "default") if named else "default"
+
+
+def _in_cluster(*, context: str | None, kubeconfig: str | None) -> bool:
+    return not context and not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _path(kubeconfig: str | None) -> str:
+    path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if not any(Path(each).exists() for each in _expand(path).split(os.pathsep)):
+        # The library would say so on standard error, and something else in its exception.
+        raise NoCluster(f"kubeconfig {path}: no such file; name a kubeconfig")
+    return path
 
 
 def _expand(path: str) -> str:

@@ -1,0 +1,128 @@
+"""A tier's status as one screen, and as a document. Nothing is asked or computed anew here."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kvtier.api import reasons
+from kvtier.breakeven.assessment import Evidence, Verdict
+from kvtier.breakeven.words import digits, gigabits, seconds, size
+from kvtier.cli.screen import RankRow, Screen, screen
+from kvtier.placement.findings import Finding, Severity
+
+Body = Mapping[str, Any]
+NO_STATUS: Final = (
+    "The operator has written no status yet: see whether it runs, and whether it watches this "
+    "namespace."
+)
+_SAID_BY_THE_VERDICT: Final = reasons.EARNING_ITS_KEEP
+_SOURCES: Final = {
+    Evidence.DECLARED.value: "the spec, not measured",
+    Evidence.PROBED.value: "a probe",
+    Evidence.OBSERVED.value: "the engines' own metrics",
+}
+
+
+def is_ready(body: Body) -> bool:
+    """Whether the tier is Ready, by a status that is about the spec as it is."""
+    status = _status(body)
+    current = status.get("observedGeneration") == body["metadata"].get("generation")
+    return current and _condition(status, reasons.READY).get("status") == "True"
+
+
+def text(body: Body) -> str:
+    """The screen, ending in a newline."""
+    status = _status(body)
+    earning = _condition(status, reasons.EARNING_ITS_KEEP)
+    return screen(
+        Screen(
+            heading=list(_heading(body)),
+            verdict=status.get("verdict", Verdict.UNKNOWN.value),
+            reason=earning.get("reason", reasons.NOT_MEASURED),
+            message=earning.get("message", NO_STATUS if not status else ""),
+            facts=list(_facts(body)),
+            ranks=[_row(rank) for rank in status.get("rankStates", ())],
+            findings=list(_findings(status)),
+        )
+    )
+
+
+def document(body: Body) -> dict[str, Any]:
+    """Name, namespace, and the status as the API server has it."""
+    metadata = body["metadata"]
+    return {
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "ready": is_ready(body),
+        **_status(body),
+    }
+
+
+def _heading(body: Body) -> Iterator[str]:
+    metadata, spec, status = body["metadata"], body.get("spec") or {}, _status(body)
+    model, pool = spec.get("model") or {}, spec.get("pool") or {}
+    yield (
+        f"Tier {metadata['namespace']}/{metadata['name']}: {model.get('name')}, KV in "
+        f"{model.get('kvCacheDtype')}, {pool.get('ranks')} ranks, striping {pool.get('striping')}"
+    )
+    generations = [f"{each['id']} ({each['state']})" for each in status.get("generations", ())]
+    yield (
+        f"{'Ready' if is_ready(body) else 'Not ready'}: {status.get('ranks', '-')} ranks"
+        + (f", generation {', '.join(generations)}" if generations else "")
+    )
+    if status and status.get("observedGeneration") != metadata.get("generation"):
+        yield "The spec has changed since: the operator has not looked at it yet"
+
+
+def _facts(body: Body) -> Iterator[tuple[str, str]]:
+    status = _status(body)
+    figures, measured = status.get("breakEven") or {}, status.get("measured") or {}
+    if figures:
+        yield "KV of one chunk", size(figures["chunkBytes"])
+        yield "break-even (B*)", gigabits(figures["bytesPerSecond"])
+    if "bytesPerSecond" in measured:
+        source = _SOURCES.get(measured.get("evidence", ""), "")
+        when = f" at {measured['at']}" if "at" in measured else ""
+        ratio = f", {digits(measured['ratio'])} x break-even" if "ratio" in measured else ""
+        trip = measured.get("roundTripSeconds")
+        yield (
+            "link",
+            f"{gigabits(measured['bytesPerSecond'])}"
+            + (f", round trip {seconds(trip)}" if trip is not None else "")
+            + ratio,
+        )
+        yield "known from", f"{source}{when}"
+    if "minimumHitTokens" in figures:
+        yield "minimum hit", f"{figures['minimumHitTokens']:,} tokens"
+    if "engineSecret" in status:
+        yield "engine Secret", status["engineSecret"]
+
+
+def _row(rank: Mapping[str, Any]) -> RankRow:
+    domain = f" ({rank['domain']})" if "domain" in rank else ""
+    return RankRow(rank=rank["rank"], where=f"{rank.get('node', '-')}{domain}", ready=rank["ready"])
+
+
+def _findings(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """What conditions say that somebody may want to do something about."""
+    conditions = {each["type"]: each for each in status.get("conditions", ())}
+    conditions.pop(_SAID_BY_THE_VERDICT, None)
+    ready = conditions.pop(reasons.READY, None)
+    told = [each for each in conditions.values() if each["status"] != "True" or _warns(each)]
+    if not told and ready is not None and ready["status"] != "True":
+        told = [ready]
+    for each in sorted(told, key=lambda one: one["status"] != "False"):
+        severity = Severity.ERROR if each["status"] == "False" else Severity.WARNING
+        yield Finding(each["reason"], each["message"], severity)
+
+
+def _warns(condition: Mapping[str, Any]) -> bool:
+    accepted = condition["type"] == reasons.PLACEMENT_ACCEPTED
+    return accepted and f" {Severity.WARNING.value} " in condition["message"]
+
+
+def _status(body: Body) -> Mapping[str, Any]:
+    return body.get("status") or {}
+
+
+def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next((one for one in status.get("conditions", ()) if one["type"] == name), {})

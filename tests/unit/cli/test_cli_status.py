@@ -1,0 +1,199 @@
+"""``kvtier status`` against a server that has one tier."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import kvtier, one_line
+
+Body = dict[str, Any]
+NewConfig = Callable[[Body | None], Path]
+SEEN = "2026-11-30T01:00:00Z"
+
+
+def condition(name: str, status: str, reason: str, message: str = "") -> Body:
+    return {"type": name, "status": status, "reason": reason, "message": message}
+
+
+def tier(*, generation: int = 1, **status: Any) -> Body:
+    known: Body = {
+        "observedGeneration": 1,
+        "ranks": "2/2",
+        "verdict": "Pays",
+        "conditions": [
+            condition("SpecValid", "True", "Valid"),
+            condition("Ready", "True", "TierReady"),
+            condition("PlacementAccepted", "True", "Accepted", "No check found an error."),
+            condition("EarningItsKeep", "True", "Pays", "A hit is faster. It needs 1.64 GB/s."),
+        ],
+        "rankStates": [
+            {"rank": 0, "ready": True, "node": "node-1", "domain": "zone-a"},
+            {"rank": 1, "ready": True, "node": "node-2"},
+        ],
+        "breakEven": {
+            "chunkBytes": 83886080,
+            "bytesPerSecond": 1638400000,
+            "minimumHitTokens": 2400,
+        },
+        "measured": {
+            "bytesPerSecond": 3200000000,
+            "roundTripSeconds": 0.0002,
+            "evidence": "Probed",
+            "at": SEEN,
+            "ratio": 1.95,
+        },
+        "generations": [{"id": "0123456789ab", "state": "Live"}],
+        "engineSecret": "chat-engine-0123456789ab",
+    }
+    return {
+        "apiVersion": "kvtier.dev/v1alpha1",
+        "kind": "KVCacheTier",
+        "metadata": {"name": "chat", "namespace": "serving", "generation": generation},
+        "spec": {
+            "model": {"name": "org/model", "kvCacheDtype": "bfloat16"},
+            "pool": {"ranks": 2, "striping": "Hash"},
+        },
+        "status": known | status,
+    }
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[NewConfig]:
+    """Writes the kubeconfig of a server that has this tier in namespace ``serving``, or none."""
+    running: list[ThreadingHTTPServer] = []
+
+    def serve(body: Body | None) -> Path:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                there = body is not None and self.path.endswith(
+                    "/namespaces/serving/kvcachetiers/chat"
+                )
+                gone = {"kind": "Status", "reason": "NotFound", "message": "no such tier"}
+                text = json.dumps(body if there else gone).encode()
+                self.send_response(200 if there else 404)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        running.append(server)
+        config = tmp_path / "kubeconfig"
+        config.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: here\n"
+            "contexts: [{name: here, context: {cluster: c, user: u, namespace: serving}},"
+            " {name: bare, context: {cluster: c, user: u}}]\n"
+            f"clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{server.server_port}'}}}}]"
+            "\nusers: [{name: u, user: {token: t}}]\n"
+        )
+        return config
+
+    yield serve
+    for server in running:
+        server.shutdown()
+        server.server_close()
+
+
+def test_one_screen_has_the_verdict_the_figures_and_the_ranks(kubeconfig: NewConfig) -> None:
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(tier()))
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.decode()
+    assert shown.splitlines() == [
+        "Tier serving/chat: org/model, KV in bfloat16, 2 ranks, striping Hash",
+        "Ready: 2/2 ranks, generation 0123456789ab (Live)",
+        "",
+        "Verdict: Pays",
+        "  A hit is faster. It needs 1.64 GB/s.",
+        "",
+        "  KV of one chunk  80 MiB",
+        "  break-even (B*)  13.1 Gb/s",
+        "  link             25.6 Gb/s, round trip 0.2 ms, 1.95 x break-even",
+        f"  known from       a probe at {SEEN}",
+        "  minimum hit      2,400 tokens",
+        "  engine Secret    chat-engine-0123456789ab",
+        "",
+        "  RANK  WHERE            READY  READS  ROUND TRIP  USED",
+        "  0     node-1 (zone-a)  yes    -      -           -",
+        "  1     node-2           yes    -      -           -",
+        "",
+        "Findings: none",
+    ]
+
+
+def test_what_is_wrong_is_a_finding_and_errors_come_first(kubeconfig: NewConfig) -> None:
+    conditions = [
+        condition("StoreReady", "False", "RanksNotReady", "rank 1: no place"),
+        condition("PlacementAccepted", "True", "Accepted", "No error. Warning ChunksUneven: 1.8"),
+        condition("GenerationCurrent", "Unknown", "NotPublished", "later"),
+        condition("Ready", "False", "NotReady", "see the others"),
+    ]
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(tier(conditions=conditions)))
+    assert done.returncode == 1
+    lines = done.stdout.decode().splitlines()
+    assert lines[1].startswith("Not ready: 2/2 ranks")
+    assert lines[lines.index("Findings") + 1 :] == [
+        "  Error RanksNotReady",
+        "    rank 1: no place",
+        "  Warning Accepted",
+        "    No error. Warning ChunksUneven: 1.8",
+        "  Warning NotPublished",
+        "    later",
+    ]
+
+
+def test_a_status_of_an_earlier_spec_is_not_ready(kubeconfig: NewConfig) -> None:
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(tier(generation=2)))
+    assert done.returncode == 1
+    assert b"The spec has changed since" in done.stdout
+
+
+def test_a_tier_without_a_status_says_where_to_look(kubeconfig: NewConfig) -> None:
+    body = tier()
+    del body["status"]
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(body))
+    assert done.returncode == 1
+    assert b"The operator has written no status yet" in done.stdout
+
+
+def test_the_document_is_the_status_under_its_own_names(kubeconfig: NewConfig) -> None:
+    body = tier()
+    done = kvtier("status", "chat", "-o", "json", "--kubeconfig", kubeconfig(body))
+    found = json.loads(done.stdout)
+    assert found == {"name": "chat", "namespace": "serving", "ready": True, **body["status"]}
+
+
+@pytest.mark.parametrize(
+    "where", [("-n", "elsewhere"), ("--context", "bare")], ids=["namespace", "context"]
+)
+def test_a_tier_that_is_not_there_is_one_line(kubeconfig: NewConfig, where: tuple[str]) -> None:
+    config = kubeconfig(tier())
+    said = one_line(kvtier("status", "chat", *where, "--kubeconfig", config))
+    namespace = "elsewhere" if "elsewhere" in where else "default"
+    assert said == f"KVCacheTier {namespace}/chat: not found; see kubectl get kvt -A"
+
+
+def test_a_server_that_is_away_is_one_line(kubeconfig: NewConfig, tmp_path: Path) -> None:
+    config = kubeconfig(None)
+    away = tmp_path / "away"
+    away.write_text(config.read_text().replace("127.0.0.1:", "127.0.0.1:1#"))
+    said = one_line(kvtier("status", "chat", "--kubeconfig", away))
+    assert "cannot be reached" in said
+    assert said.endswith("check the kubeconfig and its context")
+
+
+@pytest.mark.parametrize("argument", ["--kubeconfig", "--context"])
+def test_a_kubeconfig_or_context_that_is_not_there_is_one_line(
+    kubeconfig: NewConfig, argument: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "none" if argument == "--kubeconfig" else kubeconfig(None)
+    more = ("--context", "none") if argument == "--context" else ()
+    said = one_line(kvtier("status", "chat", "--kubeconfig", config, *more))
+    assert said.startswith("kubeconfig ")
+    assert "none" in said

@@ -174,6 +174,8 @@ async def test_the_third_probe_in_a_row_changes_the_verdict(operator: Operator) 
     await operator.settle()
     await measured(operator, replace(FAST, bytes_per_second=1.01 * B_STAR))
     assert operator.status()["verdict"] == "PaysWhenLong"
+    # Hits of 8,192 tokens lose over a link of 1.01 B*.
+    assert operator.condition("EarningItsKeep")["status"] == "False"
     slow = replace(
         FAST, bytes_per_second=0.95 * B_STAR, slowest_rank_bytes_per_second=0.475 * B_STAR
     )
@@ -183,7 +185,7 @@ async def test_the_third_probe_in_a_row_changes_the_verdict(operator: Operator) 
         seen.append(operator.status()["verdict"])
         if minute < 3:
             earning = operator.condition("EarningItsKeep")
-            assert earning["reason"] == "PaysWhenLong"
+            assert (earning["status"], earning["reason"]) == ("False", "PaysWhenLong")
             assert earning["message"].startswith(
                 "PaysWhenLong, until 3 probes in a row say otherwise. The last one says NeverPays: "
             )

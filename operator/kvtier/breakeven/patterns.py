@@ -9,6 +9,7 @@ from kvtier.api import reasons
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.breakeven import access, footprint
 from kvtier.breakeven.assessment import LinkFigures, Verdict
+from kvtier.breakeven.checks import positive
 from kvtier.breakeven.tier import declared_link, shown_lengths
 from kvtier.breakeven.words import seconds
 
@@ -53,22 +54,30 @@ class AccessAssessment:
         return {"pattern": self.access.value, "perLength": rows}
 
 
-def assess_access(spec: KVCacheTierSpec, pattern: Access) -> AccessAssessment:
+def assess_access(
+    spec: KVCacheTierSpec, pattern: Access, *, compression: float = 1.0
+) -> AccessAssessment:
     """Judge reading KV at every decoded token, by the declared link.
+
+    ``compression`` is of what crosses the link; a GPU's own memory holds raw KV.
 
     Streaming the history never pays. Sending the query to the KV could on a fabric quick enough to
     hide every layer's round trip, in an engine that does so: no Valkey computes attention. Raises
-    ValueError for ``OncePerRequest``: that is ``tier.assess``.
+    ValueError for ``OncePerRequest``: that is ``tier.assess``, and for a compression that is not
+    positive.
     """
+    positive(compression=compression)
     link = declared_link(spec)
     if pattern is Access.PER_TOKEN_STREAM:
-        return _stream(spec, link)
+        return _stream(spec, link, compression=compression)
     if pattern is Access.PER_TOKEN_ATTENTION:
         return _attention(spec, link)
     raise ValueError(f"access {pattern} is judged by its break-even, not per token")
 
 
-def _stream(spec: KVCacheTierSpec, link: LinkFigures | None) -> AccessAssessment:
+def _stream(
+    spec: KVCacheTierSpec, link: LinkFigures | None, *, compression: float
+) -> AccessAssessment:
     wire = footprint.wire(spec)
     rows = tuple(
         TokenCost(
@@ -77,7 +86,7 @@ def _stream(spec: KVCacheTierSpec, link: LinkFigures | None) -> AccessAssessment
             if link is None
             else access.stream_seconds_per_token(
                 tokens=tokens,
-                bytes_per_token=wire.of(tokens) / tokens,
+                bytes_per_token=wire.of(tokens) / tokens / compression,
                 bandwidth=link.bytes_per_second,
                 round_trip=link.round_trip_seconds,
             ),

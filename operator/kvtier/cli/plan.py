@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = examine(tier.spec, assessment=assessment)
     access = None
     if asked.access is not Access.ONCE_PER_REQUEST:
-        access = assess_access(tier.spec, asked.access)
+        access = assess_access(tier.spec, asked.access, compression=asked.compression)
     if arguments.plot is not None:
         if access is not None:
             raise BadInput(

@@ -21,6 +21,7 @@ from kvtier.cli.trial_report import Kept, Trial
 from kvtier.generation.acl import OPERATOR_USER, PROBE_USER, probe_prefix
 from kvtier.generation.record import Record, new_record
 from kvtier.loadtest.connection import load
+from kvtier.placement.chain import examine
 from kvtier.probe.config import ProbeConfig, ProbeRank
 from kvtier.probe.result import ProbeResult
 from kvtier.probe.worker import run_probe
@@ -102,10 +103,11 @@ def _try(
     engine = write_engine(ranks.directory, here.tier, record, ports=ports)
     probe = _probe(here.tier, ports, token=probe_token, stop=stop)
     fetched = None if stop.is_set() else fetch(load(engine), stop=stop)
+    assessment = assess(tier.spec)
     trial = Trial(
         tier=tier,
-        assessment=assess(tier.spec),
-        findings=(),
+        assessment=assessment,
+        findings=examine(tier.spec, assessment=assessment),
         server=str(program),
         changes=here.changes,
         ports=ports,

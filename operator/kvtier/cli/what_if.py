@@ -1,5 +1,6 @@
 """``kvtier plan --what-if``: the same tier with other figures."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,9 @@ EXAMPLES: Final = {
     "hitEngineTime": "30ms",
 }
 """Everything that can be asked, each with a value of its form."""
+
+_FIELDS: Final = {"bandwidth": "bitsPerSecond"}
+"""Fields that are asked for by another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,16 @@ def apply(tier: KVCacheTier, asked: WhatIf) -> KVCacheTier:
     try:
         return parse_tier(document)
     except InvalidTier as error:
-        raise BadInput(*(f"--what-if: {line}" for line in error.errors)) from None
+        raise BadInput(*(_told(line, asked.changes) for line in error.errors)) from None
+
+
+def _told(line: str, changes: Mapping[str, str]) -> str:
+    """The error under the name that was asked for, not that of the field which it changed."""
+    field, _, problem = line.partition(": ")
+    for name in changes:
+        if field.endswith(f".{_FIELDS.get(name, name)}"):
+            return f"--what-if {name}: {problem}"
+    return f"--what-if: {line}"
 
 
 def _change_link(placement: dict[str, Any], change: Mapping[str, str], *, declared: Any) -> None:
@@ -89,10 +102,7 @@ def _change_link(placement: dict[str, Any], change: Mapping[str, str], *, declar
 
 
 def _compression(text: str) -> float:
-    try:
-        ratio = float(text)
-    except ValueError:
-        ratio = 0.0
+    ratio = float(text) if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", text, re.ASCII) else 0.0
     if not 1 <= ratio <= 1000:
         raise BadInput(f"--what-if compression: {text!r} is not from 1 to 1000; write a ratio: 3.5")
     return ratio

@@ -147,18 +147,35 @@ def test_token_streams_show_both_times(tier_file: TierFile) -> None:
     assert row["localSecondsPerToken"] == pytest.approx(8192 * 327_680 / 3.35e12)
 
 
+def test_compression_shortens_what_crosses_the_link_at_every_token_too(tier_file: TierFile) -> None:
+    _, content = planned(tier_file(), "--what-if", "access=PerTokenStream,compression=3.5")
+    row = next(row for row in content["access"]["perLength"] if row["tokens"] == 8192)
+    assert row["secondsPerToken"] == pytest.approx(8192 * 327_680 / 3.5 / 3.125e9 + 50e-6)
+    assert row["localSecondsPerToken"] == pytest.approx(8192 * 327_680 / 3.35e12)
+
+
+def test_everything_can_be_asked_at_once(tier_file: TierFile) -> None:
+    asked = "bandwidth=100G,roundTrip=1ms,compression=2,hitLatency=10ms,hitEngineTime=5ms"
+    _, content = planned(tier_file(), "--what-if", asked)
+    row = next(row for row in content["breakEven"]["perLength"] if row["tokens"] == 8192)
+    assert row["fetchSeconds"] == pytest.approx(0.016 + 8192 * 327_680 / 2 / 12.5e9)
+    assert content["measured"]["ratio"] == pytest.approx(12.5e9 / (327_680 * 5000 / 2))
+
+
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
         ("speed=1", "--what-if speed: not known; write one of bandwidth"),
         ("bandwidth", "--what-if bandwidth: no value; write bandwidth=100G"),
         ("bandwidth=1G,bandwidth=2G", "--what-if bandwidth: there twice"),
-        ("bandwidth=fast", "spec.placement.links[0].bitsPerSecond: 'fast'"),
-        ("bandwidth=1", "spec.placement.links[0].bitsPerSecond: 1 is not"),
-        ("roundTrip=0.02", "spec.placement.links[0].roundTrip: '0.02'"),
-        ("hitLatency=1d", "spec.pool.hitLatency: '1d'"),
+        ("bandwidth=fast", "--what-if bandwidth: 'fast' has the wrong form; write bits per"),
+        ("bandwidth=1", "--what-if bandwidth: 1 is not"),
+        ("roundTrip=0.02", "--what-if roundTrip: '0.02' has the wrong form; write a duration"),
+        ("hitLatency=1d", "--what-if hitLatency: '1d' has the wrong form; write a duration"),
         ("compression=0", "--what-if compression: '0' is not from 1 to 1000"),
         ("compression=nan", "--what-if compression: 'nan'"),
+        ("compression=1_0", "--what-if compression: '1_0'"),
+        ("compression=1e2", "--what-if compression: '1e2'"),
         ("compression=much", "--what-if compression: 'much'"),
         ("access=PerLayer", "--what-if access: 'PerLayer' is not known; write one of OncePerReq"),
     ],

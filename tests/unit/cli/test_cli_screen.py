@@ -32,9 +32,8 @@ def test_the_whole_screen() -> None:
         "  0     node-a          yes    10 Gb/s  0.05 ms     1 GiB of 4 GiB\n"
         "  1     node-long-name  no     -        -           -\n"
         "\n"
-        "Findings\n"
-        "  Warning RanksOutsideDomain\n"
-        "    Rank 1 is in zone b.\n"
+        "Warning: RanksOutsideDomain\n"
+        "  Rank 1 is in zone b.\n"
     )
 
 
@@ -69,4 +68,4 @@ def test_long_texts_are_broken_and_lose_nothing() -> None:
     )
     assert max(map(len, text.splitlines())) <= WIDTH
     assert " ".join(text.split()).count(words) == 4
-    assert "  Error R\n" in text
+    assert "\nError: R\n" in text

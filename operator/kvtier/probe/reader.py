@@ -13,6 +13,11 @@ from kvtier.store.resp import BUFFER_BYTES, command
 
 AHEAD: Final = 2
 """Values that one connection has asked for and not yet got: it never waits for a round trip."""
+DRAINED: Final = 8
+"""After so many values one connection asks for none until it has got all. What Valkey 9.1.2 sends
+without a copy counts as buffered until it owes the client nothing any more, and a client that
+always asks ahead is closed for more than ``client-output-buffer-limit``, 16 values, though nothing
+waits. 8.1.8 does not do that, nor 9.1.2 with ``min-string-size-avoid-copy-reply 0``."""
 SAMPLE_SECONDS: Final = 0.005
 _RECORDS: Final = 32
 """TLS hands over one record of 16 KiB at a time: so many before other connections have their
@@ -31,6 +36,11 @@ class _Stream:
         self._head = b"$%d\r\n" % size
         self._whole = len(self._head) + size + 2
         self._place = 0
+
+    @property
+    def may_ask(self) -> bool:
+        ahead = self.asked - self.got
+        return ahead == 0 or (ahead < AHEAD and self.asked % DRAINED != 0)
 
     def ask(self, key: bytes) -> None:
         self.asked += 1
@@ -93,7 +103,7 @@ def read(
 
         def ask(stream: _Stream) -> None:
             nonlocal left
-            while left and stream.asked - stream.got < AHEAD:
+            while left and stream.may_ask:
                 left -= 1
                 stream.ask(keys[left % len(keys)])
 

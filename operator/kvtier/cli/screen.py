@@ -60,16 +60,20 @@ def _lines(shown: Screen) -> Iterator[str]:
     if shown.facts:
         yield ""
     yield from _table(shown.ranks)
+    yield ""
     if not shown.findings:
-        yield from ("", "Findings: none")
+        yield "Findings: none"
+        return
+    yield "Findings"
     for finding in shown.findings:
         blocks = ", refused with onReject: Block" if finding.blocks else ""
-        yield from ("", f"{finding.severity.value}: {finding.reason}{blocks}")
-        yield from _indented(finding.message)
+        yield f"  {finding.severity.value} {finding.reason}{blocks}"
+        yield from _indented(finding.message, by=4)
 
 
-def _indented(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+def _indented(text: str, *, by: int = 2) -> list[str]:
+    space = " " * by
+    return textwrap.wrap(text, WIDTH, initial_indent=space, subsequent_indent=space)
 
 
 def _table(ranks: Sequence[RankRow]) -> Iterator[str]:

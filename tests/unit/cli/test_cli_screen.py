@@ -32,8 +32,9 @@ def test_the_whole_screen() -> None:
         "  0     node-a          yes    10 Gb/s  0.05 ms     1 GiB of 4 GiB\n"
         "  1     node-long-name  no     -        -           -\n"
         "\n"
-        "Warning: RanksOutsideDomain\n"
-        "  Rank 1 is in zone b.\n"
+        "Findings\n"
+        "  Warning RanksOutsideDomain\n"
+        "    Rank 1 is in zone b.\n"
     )
 
 
@@ -63,9 +64,9 @@ def test_long_texts_are_broken_and_lose_nothing() -> None:
             message=words,
             facts=(("a name", words),),
             ranks=(),
-            findings=(Finding("R", words, severity=Severity.ERROR),),
+            findings=(Finding("R", words, severity=Severity.ERROR, blocks=True),),
         )
     )
     assert max(map(len, text.splitlines())) <= WIDTH
     assert " ".join(text.split()).count(words) == 4
-    assert "\nError: R\n" in text
+    assert "  Error R, refused with onReject: Block\n" in text

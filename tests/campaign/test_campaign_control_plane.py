@@ -152,8 +152,10 @@ def test_a_leader_cut_off_from_the_api_server_is_succeeded_and_writes_nothing_wh
     eventually(lambda: replicas.restarts(zombie) > 0, seconds=60, what="the old leader ends")
     repaired(tier)
     requests = kvtier.requests(begin)
-    writes = [each for each in kvtier.requests(back) if each.is_write and each.pod == zombie]
-    assert not writes, described(writes, keep=lambda _: True)
+    tried = [each for each in kvtier.requests(back) if each.is_write and each.pod == zombie]
+    # A renewal that lay in its socket arrives, and is refused: it names an old version.
+    written = [each for each in tried if each.resource != "leases" or each.code < 400]
+    assert not written, described(written, keep=lambda _: True)
     assert replicas.leader() == heir
     control_plane_row(
         "active controller cut off from the API server, second replica there",

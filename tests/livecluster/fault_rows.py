@@ -33,7 +33,7 @@ def client_saw(report: dict[str, Any]) -> str:
     """What a load test went through. Wrong bytes are never words: they fail."""
     assert not any(report["wrong"].values()), report["wrong"]
     done = f"{report['completed']} of {report['requests']} requests"
-    outages = report["outages"]
+    outages = _outages(report)
     if not outages:
         return f"nothing: {done}, hit rate {report['hitRate']:.2f}, no rank ever missed"
     ranks = sorted({outage["rank"] for outage in outages})
@@ -43,7 +43,15 @@ def client_saw(report: dict[str, Any]) -> str:
 
 def broken(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Outages that a busy machine does not make: whatever is not a timeout."""
-    return [outage for outage in report["outages"] if outage["kind"] != "timeout"]
+    return [outage for outage in _outages(report) if outage["kind"] != "timeout"]
+
+
+def _outages(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that were not over before the first hit, and so before anything was done to the tier:
+    a new Service is refused until the client's node has heard of it."""
+    hits = (second["at"] for second in report["timeline"] if second["hitRate"])
+    began = next(hits, "")
+    return [each for each in report["outages"] if each["to"] is None or each["to"] > began]
 
 
 def requests_in_words(requests: list[Request], *, seconds: float) -> str:

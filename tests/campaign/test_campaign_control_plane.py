@@ -237,7 +237,7 @@ class Storm:
         self._tier = tier
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, name="storm", daemon=True) for _ in range(4)
+            threading.Thread(target=self._run, name="storm", daemon=True) for _ in range(16)
         ]
         self._numbers = count()
         self.sent = 0

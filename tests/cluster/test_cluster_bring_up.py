@@ -65,8 +65,10 @@ def test_a_person_sees_a_tier_become_ready_and_what_it_must_beat(new_tier: NewTi
     assert status["breakEven"]["bytesPerToken"] == 512
     assert status["breakEven"]["bytesPerSecond"] == pytest.approx(512 * 20_000, rel=0.05)
     assert float(ratio) == pytest.approx(10e9 / 8 / (512 * 20_000), rel=0.05)
-    judged = condition(tier.body(), "PlacementAccepted")
-    assert (judged["status"], judged["reason"]) == ("Unknown", "NotMeasured")
+    accepted = condition(tier.body(), "PlacementAccepted")
+    assert (accepted["status"], accepted["reason"]) == ("True", "Accepted")
+    earning = condition(tier.body(), "EarningItsKeep")
+    assert (earning["status"], earning["reason"]) == ("Unknown", "NotMeasured")
 
 
 def test_the_status_says_where_each_rank_runs_and_since_when(new_tier: NewTier) -> None:

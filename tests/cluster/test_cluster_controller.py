@@ -23,7 +23,7 @@ def test_a_restarted_controller_writes_to_no_child_and_the_tier_stays_ready(
     eventually(lambda: kvtier.pod()["metadata"]["uid"] != old, seconds=60, what="another pod")
     # It has looked at the tier once it answers for an edit, here one that no child shows.
     tier.patch({"workload": {"promptTokens": [{"quantile": "0.5", "tokens": 8000}]}})
-    tier.wait("PlacementAccepted", "Unknown")
+    tier.wait("EarningItsKeep", "Unknown")
     made = kvtier.requests(begin)
     beside = described(
         made,

@@ -11,8 +11,8 @@ from apiserver_manifests import manifests
 from apiserver_process import ApiServer
 
 from kvtier.api.load import parse_tier
-from kvtier.breakeven.tier import assess
 from kvtier.generation.record import new_record
+from kvtier.placement.judgement import judge
 from kvtier.plan.observed import NodeFacts, Observed, Plan, RankState
 from kvtier.plan.status import Outcome, project, refused
 
@@ -76,7 +76,7 @@ def status_of(live: dict[str, Any]) -> dict[str, Any]:
         Observed(tier=tier, record=record, nodes=nodes),
         plan=Plan(ranks=ranks),
         outcome=Outcome(),
-        assessment=assess(tier.spec),
+        judgement=judge(tier.spec),
         now=NOW,
     )
 

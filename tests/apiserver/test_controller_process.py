@@ -34,6 +34,7 @@ def test_a_tier_gets_its_children_and_a_status_and_sigterm_ends_the_process(
             "GenerationCurrent": "True",
             "Ready": "False",
             "PlacementAccepted": "Unknown",
+            "EarningItsKeep": "Unknown",
         }
         tier = get(apiserver, "kvt", "demo", "-n", namespace)
         assert "finalizers" not in tier["metadata"]

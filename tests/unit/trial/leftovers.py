@@ -30,7 +30,9 @@ def _is_of(entry: Path, place: Path) -> bool:
 
 
 def servers(place: Path) -> list[int]:
-    return [pid for pid, line in processes(place).items() if "valkey-server" in line]
+    """Without those that only say their version: nothing of the trial has begun then."""
+    found = processes(place).items()
+    return [pid for pid, line in found if "valkey-server" in line and "--version" not in line]
 
 
 def until(true: Callable[[], object], *, seconds: float = GONE_SECONDS) -> bool:

@@ -21,14 +21,22 @@ _DURATION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.
 _STATUSES = ("True", "False", "Unknown")
 
 
+def new_registry() -> CollectorRegistry:
+    """What every process of kvtier shows of itself; its own metrics join it."""
+    # A series beside every counter that says when it was made, and nobody reads.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    info = Gauge("kvtier_build_info", "Always 1.", ["version"], registry=registry)
+    info.labels(version=__version__).set(1)
+    return registry
+
+
 class Metrics:
     """The metrics of one controller process, in a registry of their own."""
 
     def __init__(self) -> None:
-        # A series beside every counter that says when it was made, and nobody reads.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        self.registry = new_registry()
         self._duration = Histogram(
             "kvtier_reconcile_duration_seconds",
             "Seconds that one reconcile of one tier took.",
@@ -100,8 +108,6 @@ class Metrics:
         self.leader = Gauge(
             "kvtier_leader", "1 while this process holds the Lease.", registry=self.registry
         )
-        info = Gauge("kvtier_build_info", "Always 1.", ["version"], registry=self.registry)
-        info.labels(version=__version__).set(1)
         # A result that never happened is 0, not absent: rate() of it must be 0 too.
         for result in ("success", "error"):
             self._total.labels(result=result)

@@ -1,6 +1,6 @@
 """Kubernetes conditions as plain data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,11 @@ class Condition:
     status: bool | None
     reason: str
     message: str
+
+
+def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
+    """The condition of this type, of a tier, a pod or a node; empty if there is none."""
+    return next((each for each in conditions if each["type"] == kind), {})
 
 
 def merge(

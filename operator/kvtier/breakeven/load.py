@@ -40,6 +40,13 @@ class Load:
         return self.threshold is not None and self.threshold > 0
 
 
+def prefill_points(spec: KVCacheTierSpec) -> list[rates.Point]:
+    """(prompt length [tokens], R [tokens/s]) as declared, by length."""
+    return sorted(
+        (float(point.tokens), float(point.tokens_per_second)) for point in spec.pool.prefill_rate
+    )
+
+
 def requests_per_second(spec: KVCacheTierSpec) -> float | None:
     """Of one engine, None when not declared."""
     declared = spec.workload.requests_per_second

@@ -22,7 +22,7 @@ from kvtier.breakeven.footprint import (
     wire_bytes_per_token,
 )
 from kvtier.breakeven.imbalance import expected_imbalance
-from kvtier.breakeven.load import Load, requests_per_second, under_load
+from kvtier.breakeven.load import Load, prefill_points, requests_per_second, under_load
 from kvtier.breakeven.load import lengths as sampled
 from kvtier.breakeven.search import first_win
 from kvtier.breakeven.verdict import compared, judge
@@ -194,10 +194,7 @@ class _Tier:
     ) -> None:
         self.link = link
         self.t0 = t0_seconds(spec)
-        self.rates: list[rates.Point] = sorted(
-            (float(point.tokens), float(point.tokens_per_second))
-            for point in spec.pool.prefill_rate
-        )
+        self.rates = prefill_points(spec)
         self._wire = wire
         self._compression = compression
         self._chunk_tokens = spec.pool.chunk_tokens

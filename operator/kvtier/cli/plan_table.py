@@ -9,7 +9,7 @@ from kvtier.breakeven.assessment import Assessment, Row
 from kvtier.breakeven.patterns import AccessAssessment
 from kvtier.breakeven.words import digits, gigabits, seconds, size
 from kvtier.placement.findings import Finding
-from kvtier.render.memory import memory
+from kvtier.render.memory import held_chunks, memory
 
 _WIDTH = 92
 _UNKNOWN = "-"
@@ -97,12 +97,11 @@ def _chunk(tier: KVCacheTier, assessment: Assessment) -> str:
 
 
 def _held(tier: KVCacheTier) -> str:
-    pool = tier.spec.pool
     rank = memory(tier.spec)
-    chunks = rank.chunks if pool.striping is Striping.SHARD else rank.chunks * pool.ranks
+    chunks = held_chunks(tier.spec, rank)
     return (
-        f"{chunks * pool.chunk_tokens:,} tokens ({chunks:,} chunks; {size(rank.maxmemory)} of "
-        f"{size(rank.limit)} on each rank)"
+        f"{chunks * tier.spec.pool.chunk_tokens:,} tokens ({chunks:,} chunks; "
+        f"{size(rank.maxmemory)} of {size(rank.limit)} on each rank)"
     )
 
 

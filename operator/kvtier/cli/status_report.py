@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kvtier.api import reasons
+from kvtier.api.conditions import find
 from kvtier.breakeven.assessment import Evidence, Verdict
 from kvtier.breakeven.words import digits, gigabits, seconds, size
 from kvtier.cli.screen import RankRow, Screen, screen
@@ -14,7 +15,6 @@ NO_STATUS: Final = (
     "The operator has written no status yet: see whether it runs, and whether it watches this "
     "namespace."
 )
-_SAID_BY_THE_VERDICT: Final = reasons.EARNING_ITS_KEEP
 _SOURCES: Final = {
     Evidence.DECLARED.value: "the spec, not measured",
     Evidence.PROBED.value: "a probe",
@@ -26,13 +26,13 @@ def is_ready(body: Body) -> bool:
     """Whether the tier is Ready, by a status that is about the spec as it is."""
     status = _status(body)
     current = status.get("observedGeneration") == body["metadata"].get("generation")
-    return current and _condition(status, reasons.READY).get("status") == "True"
+    return current and find(status.get("conditions", ()), reasons.READY).get("status") == "True"
 
 
 def text(body: Body) -> str:
     """The screen, ending in a newline."""
     status = _status(body)
-    earning = _condition(status, reasons.EARNING_ITS_KEEP)
+    earning = find(status.get("conditions", ()), reasons.EARNING_ITS_KEEP)
     return screen(
         Screen(
             heading=list(_heading(body)),
@@ -105,7 +105,8 @@ def _row(rank: Mapping[str, Any]) -> RankRow:
 def _findings(status: Mapping[str, Any]) -> Iterator[Finding]:
     """What conditions say that somebody may want to do something about."""
     conditions = {each["type"]: each for each in status.get("conditions", ())}
-    conditions.pop(_SAID_BY_THE_VERDICT, None)
+    # The verdict's own sentence.
+    conditions.pop(reasons.EARNING_ITS_KEEP, None)
     ready = conditions.pop(reasons.READY, None)
     told = [each for each in conditions.values() if each["status"] != "True" or _warns(each)]
     if not told and ready is not None and ready["status"] != "True":
@@ -122,7 +123,3 @@ def _warns(condition: Mapping[str, Any]) -> bool:
 
 def _status(body: Body) -> Mapping[str, Any]:
     return body.get("status") or {}
-
-
-def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return next((one for one in status.get("conditions", ()) if one["type"] == name), {})

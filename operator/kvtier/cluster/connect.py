@@ -1,8 +1,8 @@
 """Finding the API server: from inside a pod, or from a kubeconfig."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from kubernetes.aio.client import Configuration
@@ -58,12 +58,8 @@ async def configure(
         except (ConfigException, OSError) as error:
             raise NoCluster(f"service account: {error}; mount one into the pod") from error
         return configuration
-    path = _path(kubeconfig)
-    try:
-        await load_kube_config(_expand(path), context, configuration, persist_config=False)
-    except (ConfigException, OSError) as error:
-        fix = "name a kubeconfig and one of its contexts"
-        raise NoCluster(f"kubeconfig {path}: {error}; {fix}") from error
+    with _readable(kubeconfig) as path:
+        await load_kube_config(path, context, configuration, persist_config=False)
     return configuration
 
 
@@ -71,12 +67,8 @@ def default_namespace(*, context: str | None = None, kubeconfig: str | None = No
     """The namespace that ``kubectl`` would take without being told. Raises NoCluster."""
     if _in_cluster(context=context, kubeconfig=kubeconfig):
         return _OWN_NAMESPACE.read_text() if _OWN_NAMESPACE.exists() else "default"
-    path = _path(kubeconfig)
-    try:
-        contexts, current = list_kube_config_contexts(_expand(path))
-    except (ConfigException, OSError) as error:
-        fix = "name a kubeconfig and one of its contexts"
-        raise NoCluster(f"kubeconfig {path}: {error}; {fix}") from error
+    with _readable(kubeconfig) as path:
+        contexts, current = list_kube_config_contexts(path)
     wanted = context or current["name"]
     named = [each["context"] for each in contexts if each["name"] == wanted]
     return str(named[0].get("namespace") or "default") if named else "default"
@@ -86,14 +78,16 @@ def _in_cluster(*, context: str | None, kubeconfig: str | None) -> bool:
     return not context and not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def _path(kubeconfig: str | None) -> str:
+@contextmanager
+def _readable(kubeconfig: str | None) -> Iterator[str]:
+    """The files to read, as KUBECONFIG lists them. What goes wrong in reading is NoCluster."""
     path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    if not any(Path(each).exists() for each in _expand(path).split(os.pathsep)):
+    files = [Path(each).expanduser() for each in path.split(os.pathsep)]
+    if not any(file.exists() for file in files):
         # The library would say so on standard error, and something else in its exception.
         raise NoCluster(f"kubeconfig {path}: no such file; name a kubeconfig")
-    return path
-
-
-def _expand(path: str) -> str:
-    """A list of files, as in KUBECONFIG, with ``~`` resolved."""
-    return os.pathsep.join(str(Path(each).expanduser()) for each in path.split(os.pathsep))
+    try:
+        yield os.pathsep.join(map(str, files))
+    except (ConfigException, OSError) as error:
+        fix = "name a kubeconfig and one of its contexts"
+        raise NoCluster(f"kubeconfig {path}: {error}; {fix}") from error

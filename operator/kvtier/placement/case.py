@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from kvtier.api.types import KVCacheTierSpec, Striping
+from kvtier.api.types import KVCacheTierSpec
 from kvtier.breakeven import footprint, rates
 from kvtier.breakeven.assessment import Assessment
-from kvtier.breakeven.load import Load, requests, requests_per_second, under_load
+from kvtier.breakeven.load import Load, prefill_points, requests, requests_per_second, under_load
 from kvtier.breakeven.model import recompute_seconds
-from kvtier.render.memory import MemoryTooSmall, RankMemory, memory
+from kvtier.render.memory import MemoryTooSmall, RankMemory, held_chunks, memory
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,18 @@ class Case:
     @property
     def held_tokens(self) -> int | None:
         """Tokens of KV that all ranks hold together; None for a tier that cannot be."""
-        room, pool = self.room, self.spec.pool
+        room = self.room
         if isinstance(room, MemoryTooSmall):
             return None
-        chunks = room.chunks if pool.striping is Striping.SHARD else room.chunks * pool.ranks
-        return chunks * pool.chunk_tokens
+        return held_chunks(self.spec, room) * self.spec.pool.chunk_tokens
 
     def rate(self, tokens: float) -> float:
         """R of prompts of so many tokens [tokens/s]."""
-        points = sorted(
-            (float(point.tokens), float(point.tokens_per_second))
-            for point in self.spec.pool.prefill_rate
-        )
-        return rates.prefill_rate(points, tokens)
+        return rates.prefill_rate(self._points, tokens)
+
+    @cached_property
+    def _points(self) -> list[rates.Point]:
+        return prefill_points(self.spec)
 
     @property
     def lengths_declared(self) -> bool:

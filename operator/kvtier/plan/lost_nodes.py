@@ -8,6 +8,7 @@ and one lost rank is the whole tier, so kvtier does it.
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from kvtier.api.conditions import find
 from kvtier.plan.observed import Delete, NodeFacts, Object, RankState
 
 OVERDUE = timedelta(seconds=30)
@@ -23,8 +24,7 @@ def node_facts(node: Object | None) -> NodeFacts:
     """What is known of a node; None is one that does not exist."""
     if node is None:
         return NodeFacts(exists=False)
-    conditions = node.get("status", {}).get("conditions", ())
-    ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
+    ready = find(node.get("status", {}).get("conditions", ()), "Ready")
     taints = node.get("spec", {}).get("taints", ())
     return NodeFacts(
         labels=node["metadata"].get("labels", {}),

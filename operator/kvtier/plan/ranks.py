@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvtier.api import reasons
+from kvtier.api.conditions import find
 from kvtier.api.types import KVCacheTier
 from kvtier.plan.observed import (
     ChildKey,
@@ -106,18 +107,13 @@ def _state(rank: int, pod: Object) -> RankState:
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
-    return _ready_condition(status).get("status") == "True"
+    return find(status.get("conditions", ()), "Ready").get("status") == "True"
 
 
 def _unready_since(status: Mapping[str, Any]) -> str | None:
-    condition = _ready_condition(status)
+    condition = find(status.get("conditions", ()), "Ready")
     since: str | None = condition.get("lastTransitionTime")
     return since if condition.get("status") == "False" else None
-
-
-def _ready_condition(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    conditions: Sequence[Mapping[str, Any]] = status.get("conditions", ())
-    return next((each for each in conditions if each["type"] == "Ready"), {})
 
 
 def _why_waiting(status: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:

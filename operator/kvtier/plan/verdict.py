@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvtier.api import reasons
-from kvtier.api.conditions import Condition
+from kvtier.api.conditions import Condition, find
 from kvtier.breakeven.assessment import Verdict
 from kvtier.placement.findings import Finding
 from kvtier.placement.hysteresis import AGREEING
@@ -54,7 +54,7 @@ def earning_its_keep(judgement: Judgement, *, before: Mapping[str, Any]) -> Cond
             message=f"Not measured. By the declared figures: {assessment.message}",
         )
     if shown.verdict is not assessment.verdict:
-        stood = _condition(before, reasons.EARNING_ITS_KEEP)
+        stood = find(before.get("conditions", ()), reasons.EARNING_ITS_KEEP)
         return Condition(
             type=reasons.EARNING_ITS_KEEP,
             status=_STATUS.get(stood.get("status", "")),
@@ -81,7 +81,7 @@ def verdict_events(
         message = f"{new} (was {old}): {judgement.assessment.message}"
         kind = EventType.NORMAL if good else EventType.WARNING
         events.append(EventSpec(kind, reasons.VERDICT_CHANGED, message))
-    stood = _condition(before, reasons.PLACEMENT_ACCEPTED)
+    stood = find(before.get("conditions", ()), reasons.PLACEMENT_ACCEPTED)
     worst = next(iter(judgement.errors), None)
     if worst is not None and stood.get("reason") != worst.reason:
         events.append(EventSpec(EventType.WARNING, worst.reason, worst.message))
@@ -90,8 +90,3 @@ def verdict_events(
 
 def _listed(findings: tuple[Finding, ...]) -> str:
     return "".join(f" {one.severity.value} {one.reason}: {one.message}" for one in findings)
-
-
-def _condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = (one for one in status.get("conditions", ()) if one["type"] == name)
-    return next(found, {})

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from kvtier.api import reasons
 from kvtier.cluster.protocol import Object
+from kvtier.placement.findings import named
 from kvtier.plan.observed import TlsFacts
 from kvtier.render.names import CA_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY
 from kvtier.store.tls import (
@@ -26,7 +27,6 @@ from kvtier.store.tls import (
     server_context,
 )
 
-MAX_LISTED = 3
 _CA_TRUE = re.compile(
     rb"\x06\x03\x55\x1d\x13" rb"(?:\x01\x01\xff)?" rb"\x04.\x30.\x01\x01\xff", re.DOTALL
 )
@@ -180,13 +180,11 @@ def _check_names(server: ssl.SSLContext, *, ca: str, hosts: Iterable[str], name:
                 raise _untrusted(name, error.verify_message) from None
             missing.append(host)
     if missing:
-        more = len(missing) - MAX_LISTED
-        shown = ", ".join(missing[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
         wildcard = "*." + missing[0].partition(".")[2]
         raise _Unusable(
             reasons.TLS_NAMES_MISSING,
-            f"The certificate in Secret {name} is not for {shown}: add these DNS names to it, or "
-            f"{wildcard}.",
+            f"The certificate in Secret {name} is not for {named(missing)}: add these DNS names to "
+            f"it, or {wildcard}.",
         )
 
 

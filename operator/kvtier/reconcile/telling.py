@@ -4,10 +4,9 @@ from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.identity import identity
 from kvtier.generation.record import Record
+from kvtier.placement.findings import named
 from kvtier.plan.observed import EventSpec, EventType, Plan
 from kvtier.reconcile.execute import Report
-
-MAX_LISTED = 3
 
 
 def refused_change(tier: KVCacheTier, record: Record) -> str:
@@ -16,7 +15,7 @@ def refused_change(tier: KVCacheTier, record: Record) -> str:
     names = [name for name in sorted({*wanted, *served}) if wanted.get(name) != served.get(name)]
     changes = [f"{name} {wanted.get(name)!r} (served: {served.get(name)!r})" for name in names]
     return (
-        f"{_listed(changes)}: changing what identifies the KV is not supported yet, the ranks go "
+        f"{named(changes)}: changing what identifies the KV is not supported yet, the ranks go "
         f"on serving generation {record.live.id}. Undo the change, or create a second tier, move "
         "the engines to it, and delete this one"
     )
@@ -30,13 +29,13 @@ def done(report: Report, *, tier: KVCacheTier) -> list[EventSpec]:
     repaired = _was_complete(tier)
     events: list[EventSpec] = []
     if report.created:
-        what = _listed([f"{kind} {name}" for kind, name in report.created])
+        what = named([f"{kind} {name}" for kind, name in report.created])
         reason, verb = (
             (reasons.REPAIRED, "Created again") if repaired else (reasons.CREATED, "Created")
         )
         events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
     if report.applied:
-        what = _listed(report.applied)
+        what = named(report.applied)
         reason, verb = (
             (reasons.REPAIRED, "Brought back") if repaired else (reasons.APPLIED, "Applied")
         )
@@ -56,13 +55,6 @@ def _was_complete(tier: KVCacheTier) -> bool:
     lacking = ("", reasons.NAME_CONFLICT, reasons.APPLY_FAILED, reasons.PAUSED)
     nothing = (reasons.PLACEMENT_REJECTED, *reasons.TLS_SECRET_NOT_USABLE)
     return reason not in (*lacking, *nothing)
-
-
-def _listed(items: list[str]) -> str:
-    """The first few, and how many more."""
-    shown = ", ".join(items[:MAX_LISTED])
-    more = len(items) - MAX_LISTED
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def problems(plan: Plan, report: Report) -> list[EventSpec]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvtier.api.types import KVCacheTierSpec
+from kvtier.api.types import KVCacheTierSpec, Striping
 from kvtier.breakeven.footprint import chunk_bytes_per_rank, values_per_chunk, wire
 from kvtier.render.quantities import memory_quantity
 
@@ -86,6 +86,12 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
         stored_bytes=stored,
         chunks=chunks,
     )
+
+
+def held_chunks(spec: KVCacheTierSpec, rank: RankMemory) -> int:
+    """Whole chunks that all ranks of this tier hold together."""
+    shared = spec.pool.striping is Striping.SHARD
+    return rank.chunks if shared else rank.chunks * spec.pool.ranks
 
 
 def _too_large(spec: KVCacheTierSpec, value: int) -> str:

@@ -1,15 +1,8 @@
 """The webhook's metrics. Every name is explained in docs/metrics.md."""
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
+from prometheus_client import Counter, Gauge, Histogram
 
-from kvtier import __version__
+from kvtier.metrics import new_registry
 
 RESULTS = ("allowed", "warned", "refused", "bad", "failed")
 # A tier is judged in a few milliseconds; the API server waits for seconds.
@@ -20,9 +13,7 @@ class WebhookMetrics:
     """The metrics of one webhook process, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        self.registry = new_registry()
         self._reviews = Counter(
             "kvtier_webhook_reviews",
             "Reviews by result (allowed, warned, refused, bad, failed).",
@@ -47,8 +38,6 @@ class WebhookMetrics:
             "1 while the certificate's files cannot be served (an older one is, if there was one).",
             registry=self.registry,
         )
-        info = Gauge("kvtier_build_info", "Always 1.", ["version"], registry=self.registry)
-        info.labels(version=__version__).set(1)
 
     def observe_review(self, *, result: str, seconds: float) -> None:
         """``result`` is one of RESULTS."""

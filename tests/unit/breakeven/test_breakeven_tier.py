@@ -304,3 +304,13 @@ def test_status_leaves_out_what_is_not_known(make_spec: MakeSpec) -> None:
     assert found.measured() is None
     assert "minimumHitTokens" not in found.status()
     assert found.status()["perLength"][0] == {"tokens": 1024, "recomputeSeconds": 0.2}
+
+
+def test_the_order_in_which_rates_are_declared_does_not_matter(make_spec: MakeSpec) -> None:
+    points = [
+        {"tokens": 1024, "tokensPerSecond": 6000},
+        {"tokens": 8192, "tokensPerSecond": 5000},
+        {"tokens": 65536, "tokensPerSecond": 3000},
+    ]
+    turned = {"pool.prefillRate": points[::-1]}
+    assert assess(make_spec(turned)).rows == assess(make_spec({"pool.prefillRate": points})).rows

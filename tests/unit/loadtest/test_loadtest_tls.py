@@ -14,6 +14,7 @@ from local_tier import LocalTier, NewLocalTier
 
 from kvtier.loadtest.report import exit_code
 from kvtier.store.failure import Kind
+from tcp_server import listening
 
 
 def openssl(directory: Path, *arguments: str) -> None:
@@ -42,7 +43,6 @@ def tls_before(port: int, *, directory: Path) -> Iterator[int]:
     """A port that speaks TLS and hands all on to another, as these Valkeys are built without."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
-    listener = socket.create_server(("127.0.0.1", 0))
 
     def pump(source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
@@ -63,18 +63,8 @@ def tls_before(port: int, *, directory: Path) -> Iterator[int]:
             pump(inner, server)
             back.join()
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = listener.accept()
-                threading.Thread(target=serve, args=(client,), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
+    with listening(serve) as own:
+        yield own
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any
 
 from kvtier.api.load import parse_tier
 from kvtier.api.types import KVCacheTierSpec
-from kvtier.breakeven.assessment import Evidence, LinkFigures
 from kvtier.placement.findings import Finding
 from kvtier.placement.judgement import Judgement, judge
 
@@ -34,15 +33,6 @@ PAPER: Mapping[str, Any] = {
 }
 QUICK = {"pool.hitLatency": "10ms", "pool.hitEngineTime": "5ms"}
 """A T0 that even hits of 4k tokens make up for."""
-ONE_VALKEY = LinkFigures(
-    domain="zone",
-    bytes_per_second=1.71e9,
-    round_trip_seconds=50e-6,
-    evidence=Evidence.PROBED,
-    at="2026-11-30T01:00:00Z",
-    node="node-2",
-    slowest_rank_bytes_per_second=1.71e9 / 8,
-)
 
 
 def tokens(*lengths: int) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paper_tier import ONE_VALKEY, QUICK, finding, judged, link, spec, tokens
+from paper_tier import QUICK, finding, judged, link, spec, tokens
 
 from kvtier.api import reasons
 from kvtier.api.types import KVCacheTierSpec
@@ -14,6 +14,7 @@ from kvtier.placement.case import Case
 from kvtier.placement.chain import CHAIN, examine
 from kvtier.placement.findings import Finding, Severity
 from kvtier.placement.store_checks import memory_too_small
+from measured_link import ONE_VALKEY
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 HITS_16K = {"workload.hitTokens": tokens(16_384)}

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from paper_tier import ONE_VALKEY, QUICK, judged, link, spec, tokens
+from paper_tier import QUICK, judged, link, spec, tokens
 
 from kvtier.breakeven.assessment import Evidence, LinkFigures, Verdict
 from kvtier.placement.hysteresis import Shown, after_probe, is_decisive, settle
 from kvtier.placement.judgement import shown_before
+from measured_link import ONE_VALKEY
 
 PAYS, NEVER, LONG = Verdict.PAYS, Verdict.NEVER_PAYS, Verdict.PAYS_WHEN_LONG
 B_STAR = 48_400 * 52_200

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from tcp_server import listening
+
 
 @dataclass
 class Relay:
-    port: int
+    port: int = 0
     to_server: int = 0
     to_client: int = 0
     open: int = 0
@@ -28,8 +30,7 @@ Alter = Callable[[bytes, int], bytes | None]
 
 @contextmanager
 def relay(port: int, *, alter: Alter = lambda data, _: data) -> Iterator[Relay]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    found = Relay(port=listener.getsockname()[1])
+    found = Relay()
 
     def up(client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
@@ -55,24 +56,14 @@ def relay(port: int, *, alter: Alter = lambda data, _: data) -> Iterator[Relay]:
                 client.sendall(altered)
         found.entered(-1)
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = listener.accept()
-                threading.Thread(target=serve, args=(client,), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
+    with listening(serve) as own:
+        found.port = own
         yield found
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
 
 
 @contextmanager
 def answering(answer: bytes, *, again: bool = False) -> Iterator[int]:
     """The port of a server that answers whatever comes with the same bytes, perhaps for ever."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
 
     def serve(client: socket.socket) -> None:
         with suppress(OSError), client:
@@ -81,15 +72,5 @@ def answering(answer: bytes, *, again: bool = False) -> Iterator[int]:
                 while again:
                     client.sendall(answer)
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = listener.accept()
-                threading.Thread(target=serve, args=(client,), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
+    with listening(serve) as port:
+        yield port

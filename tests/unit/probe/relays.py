@@ -8,20 +8,34 @@ from dataclasses import dataclass, field
 
 from tcp_server import listening
 
+TCP_ESTABLISHED = 1
+"""First byte of ``struct tcp_info``, from the kernel's ``tcp_states.h``."""
+
 
 @dataclass
 class Relay:
     port: int = 0
     to_server: int = 0
     to_client: int = 0
-    open: int = 0
     most_open: int = 0
+    """Connections that were open at once, as the client saw it."""
+    clients: list[socket.socket] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def entered(self, change: int) -> None:
+    def entered(self, client: socket.socket) -> None:
+        """The kernel knows at once that a client closed; the thread that relays learns later."""
         with self.lock:
-            self.open += change
-            self.most_open = max(self.most_open, self.open)
+            self.clients.append(client)
+            now_open = sum(is_established(each) for each in self.clients)
+            self.most_open = max(self.most_open, now_open)
+
+
+def is_established(connection: socket.socket) -> bool:
+    try:
+        state: int = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    except OSError:
+        return False
+    return state == TCP_ESTABLISHED
 
 
 Alter = Callable[[bytes, int], bytes | None]
@@ -41,7 +55,7 @@ def relay(port: int, *, alter: Alter = lambda data, _: data) -> Iterator[Relay]:
             server.shutdown(socket.SHUT_RDWR)
 
     def serve(client: socket.socket) -> None:
-        found.entered(+1)
+        found.entered(client)
         seen = 0
         with suppress(OSError), client, socket.create_connection(("127.0.0.1", port)) as server:
             threading.Thread(target=up, args=(client, server), daemon=True).start()
@@ -54,7 +68,6 @@ def relay(port: int, *, alter: Alter = lambda data, _: data) -> Iterator[Relay]:
                     client.shutdown(socket.SHUT_RDWR)
                     break
                 client.sendall(altered)
-        found.entered(-1)
 
     with listening(serve) as own:
         found.port = own

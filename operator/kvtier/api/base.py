@@ -25,6 +25,7 @@ class Change(StrEnum):
 
     LIVE = "live"
     ROLL = "planned roll"
+    NEXT_START = "next start of a rank"
     LIVE_FROM_9_1 = "live; planned roll with Valkey 8.1"
     GENERATION = "new generation"
     REFUSED = "refused"

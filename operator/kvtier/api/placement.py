@@ -19,6 +19,17 @@ MIN_BITS_PER_SECOND = 1_000_000
 MAX_BITS_PER_SECOND = 10**15
 
 _LIVE = extra(Change.LIVE)
+_NEXT_START = extra(Change.NEXT_START)
+
+
+class Enforcement(StrEnum):
+    REQUIRED = "Required"
+    PREFERRED = "Preferred"
+
+
+class Spread(StrEnum):
+    NODE = "Node"
+    NONE = "None"
 
 
 class OnReject(StrEnum):
@@ -115,7 +126,11 @@ _PLACEMENT_RULES = [
     rule(
         "!has(self.links) || self.links.all(l, self.domains.exists(d, d.name == l.domain))",
         "links[].domain must be one of domains[].name",
-    )
+    ),
+    rule(
+        "!has(self.within) || self.domains.exists(d, d.name == self.within)",
+        "within must be one of domains[].name",
+    ),
 ]
 
 
@@ -139,6 +154,27 @@ class Placement(Model):
                 ],
             ),
         },
+    )
+    within: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        description="The level that all ranks share with the engines; one of domains[].name. The"
+        " first Ready engines say which domain of it. Default: the farthest level that their nodes"
+        " have a label of, hostname excepted.",
+        json_schema_extra=_NEXT_START,
+    )
+    enforcement: Enforcement = Field(
+        default=Enforcement.PREFERRED,
+        description="Required lets a rank wait rather than run outside of that domain. Preferred"
+        " lets it run wherever there is room.",
+        json_schema_extra=_NEXT_START,
+    )
+    spread: Spread = Field(
+        default=Spread.NODE,
+        description="Node spreads ranks over nodes as evenly as there is room. None leaves it to"
+        " the scheduler.",
+        json_schema_extra=_NEXT_START,
     )
     links: list[Link] = Field(
         default_factory=list,

@@ -29,6 +29,8 @@ What a change of an existing tier does:
 - **{Change.LIVE.value}**: takes effect without a restart of a rank.
 - **{Change.ROLL.value}**: all ranks restart at once and the cache starts empty, because losing
   one rank loses the tier anyway. `paused` holds it back.
+- **{Change.NEXT_START.value}**: a rank that starts, for whatever reason, starts by it. Ranks that
+  run and hold KV are left where they are; ranks that hold nothing move at once.
 - **{Change.GENERATION.value}**: KV of the old value must never be read with the new one. Refused
   in this release: the condition `SpecValid` says so and the running ranks stay as they are. Make a
   second tier.

@@ -26,7 +26,15 @@ from kvtier.api.base import (
 )
 from kvtier.api.groups import Attention, AttentionGroup
 from kvtier.api.model import GqaLayout, KVCacheDtype, Layout, MlaLayout, ModelSpec
-from kvtier.api.placement import Domain, Link, OnReject, Placement, default_domains
+from kvtier.api.placement import (
+    Domain,
+    Enforcement,
+    Link,
+    OnReject,
+    Placement,
+    Spread,
+    default_domains,
+)
 from kvtier.api.pool import (
     Connector,
     Engine,
@@ -61,6 +69,7 @@ __all__ = [
     "AttentionGroup",
     "Connector",
     "Domain",
+    "Enforcement",
     "Engine",
     "Eviction",
     "GqaLayout",
@@ -82,6 +91,7 @@ __all__ = [
     "Placement",
     "Pool",
     "PrefillRate",
+    "Spread",
     "Store",
     "StoreVersion",
     "Striping",

@@ -281,6 +281,11 @@ def _links(tier: KVCacheTier) -> list[str]:
         f"spec.placement.links: domain {name} is there twice; keep one"
         for name in _repeated([link.domain for link in placement.links])
     ]
+    if placement.within is not None and placement.within not in names:
+        found.append(
+            f"spec.placement.within: {placement.within!r} is no domain of this tier; write one of"
+            f" {', '.join(names)}"
+        )
     for index, link in enumerate(placement.links):
         path = f"spec.placement.links[{index}]"
         if link.domain not in names:

@@ -1,4 +1,5 @@
-"""The generation record: which generations a tier has, in which state, under which token.
+"""The generation record: which generations a tier has, in which state, under which token, and in
+which domain its ranks belong.
 
 It is the truth about who may read what, kept as one JSON document in the Secret ``<tier>-acl``.
 The tier's status is a projection of it and can be lost.
@@ -7,12 +8,13 @@ The tier's status is a projection of it and can be lost.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.generation.identity import IDENTITY_VERSION, id_of, identity
+from kvtier.placement.domain import Domain
 
 # A token is a user name and a password in an ACL file, a line of a shell's environment and a
 # string in JSON: characters that need quoting in any of them are out.
@@ -48,13 +50,14 @@ class GenerationEntry:
 class Record:
     """All generations of a tier, oldest first; at most one is Live.
 
-    ``probe_token`` is None in a record of a release that had no probe.
+    ``probe_token`` is None in a record of a release that had no probe, ``domain`` is the one that the first Ready engines chose, None before that.
     """
 
     identity_version: int
     operator_token: str = field(repr=False)
     generations: tuple[GenerationEntry, ...]
     probe_token: str | None = field(default=None, repr=False)
+    domain: Domain | None = None
 
     @property
     def live(self) -> GenerationEntry:
@@ -104,6 +107,8 @@ def to_json(record: Record) -> str:
     }
     if record.probe_token is not None:
         document["probeToken"] = record.probe_token
+    if record.domain is not None:
+        document["domain"] = asdict(record.domain)
     return json.dumps(document, sort_keys=True, indent=1) + "\n"
 
 
@@ -121,6 +126,7 @@ def from_json(text: str | bytes) -> Record:
             operator_token=_token(document["operatorToken"], "operator"),
             generations=tuple(_entry(item) for item in document["generations"]),
             probe_token=None if probe_token is None else _token(probe_token, "probe"),
+            domain=_domain(document.get("domain")),
         )
     except InvalidRecord:
         raise
@@ -149,6 +155,16 @@ def _entry(item: Mapping[str, Any]) -> GenerationEntry:
         token=_token(item["token"], "engine"),
         identity=fields,
     )
+
+
+def _domain(value: object) -> Domain | None:
+    """One that cannot be read is none: engines choose it again, and it fences nobody."""
+    names = ("level", "key", "value")
+    if not isinstance(value, dict):
+        return None
+    found = {name: value.get(name) for name in names}
+    texts = {name: each for name, each in found.items() if isinstance(each, str) and each}
+    return Domain(**texts) if len(texts) == len(names) else None
 
 
 def _check_generations(record: Record) -> None:

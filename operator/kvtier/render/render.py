@@ -47,5 +47,5 @@ def render(
         configmap(tier),
         engine_secret(tier, record, ca=ca),
         *(service(tier, rank) for rank in ranks),
-        *(statefulset(tier, rank, image=image) for rank in ranks),
+        *(statefulset(tier, rank, image=image, domain=record.domain) for rank in ranks),
     ]

@@ -4,6 +4,8 @@ from typing import Any
 
 from kvtier.api.types import KVCacheTier, Store, Toleration
 from kvtier.generation.acl import HEALTH_USER
+from kvtier.placement.domain import Domain
+from kvtier.render.affinity import GPU_TAINTS, affinity, spread
 from kvtier.render.meta import digest, metadata
 from kvtier.render.names import (
     CA_KEY,
@@ -13,7 +15,6 @@ from kvtier.render.names import (
     PORT,
     PRIVATE_KEY_KEY,
     RESTART_HASH,
-    TIER_LABEL,
     TLS_DIRECTORY,
     TLS_VOLUME,
     acl_key,
@@ -38,10 +39,23 @@ CONFIG_DIRECTORY = "/etc/valkey"
 ACL_DIRECTORY = "/etc/valkey/acl"
 
 
-def statefulset(tier: KVCacheTier, rank: int, *, image: str) -> dict[str, Any]:
-    """One replica, replaced only when its pod is deleted: kvtier decides when, for all ranks."""
+def statefulset(
+    tier: KVCacheTier, rank: int, *, image: str, domain: Domain | None = None
+) -> dict[str, Any]:
+    """One replica, replaced only when its pod is deleted: kvtier decides when, for all ranks.
+
+    ``domain`` is where the next pod belongs. It restarts nothing, and neither do the fields of
+    ``placement``: a rank that holds KV is worth more than one in the right place.
+    """
     name = rank_name(tier.metadata.name, rank)
     template = _template(tier, rank, image=image)
+    pod = template["spec"]
+    for field, value in (
+        ("topologySpreadConstraints", spread(tier)),
+        ("affinity", affinity(tier, domain)),
+    ):
+        if value:
+            pod[field] = value
     meta = metadata(tier, name, rank=rank)
     return {
         "apiVersion": "apps/v1",
@@ -110,14 +124,6 @@ def _pod(tier: KVCacheTier, rank: int, *, image: str) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "tolerations": _tolerations(store),
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {TIER_LABEL: tier.metadata.name}},
-            }
-        ],
         "containers": [_container(store, image=image)],
         "volumes": _volumes(tier, rank),
     }
@@ -233,8 +239,8 @@ def _tolerations(store: Store) -> list[dict[str, Any]]:
         }
         for taint in ("not-ready", "unreachable")
     ]
-    gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}
-    return [*node_loss, gpu, *(_toleration(toleration) for toleration in store.tolerations)]
+    gpu = [{"key": taint, "operator": "Exists"} for taint in GPU_TAINTS]
+    return [*node_loss, *gpu, *(_toleration(toleration) for toleration in store.tolerations)]
 
 
 def _toleration(toleration: Toleration) -> dict[str, Any]:

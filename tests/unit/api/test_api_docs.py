@@ -12,6 +12,7 @@ from kvtier.api.base import Change
 from kvtier.api.load import parse_tier
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.identity import generation_id
+from kvtier.placement.domain import Domain
 from kvtier.render.names import RESTART_HASH
 from kvtier.render.statefulset import statefulset
 
@@ -57,6 +58,9 @@ EDITS: dict[str, Any] = {
     "store.annotations": {"a": "b"},
     "store.tls": {"secretName": "other"},
     "placement.domains": [{"name": "zone", "key": "other"}],
+    "placement.within": "zone",
+    "placement.enforcement": "Required",
+    "placement.spread": "None",
     "placement.links": [LINK],
     "placement.onReject": "Block",
     "paused": True,
@@ -70,8 +74,14 @@ def documented_changes() -> dict[str, str]:
 
 
 def restart_hash(tier: KVCacheTier) -> str:
-    pod = statefulset(tier, 0, image="docker.io/valkey/valkey:9.1")["spec"]["template"]
-    return str(pod["metadata"]["annotations"][RESTART_HASH])
+    return str(template(tier)["metadata"]["annotations"][RESTART_HASH])
+
+
+def template(tier: KVCacheTier) -> Any:
+    """The pod's, of a rank whose tier's engines have chosen a domain, by another label."""
+    domain = Domain("rack", "example.com/rack", "r1")
+    image = "docker.io/valkey/valkey:9.1"
+    return statefulset(tier, 0, image=image, domain=domain)["spec"]["template"]
 
 
 def test_the_page_of_the_api_is_what_the_models_say() -> None:
@@ -94,6 +104,9 @@ def test_a_change_does_what_the_page_says(path: str) -> None:
         assert documented == Change.GENERATION
     elif restart_hash(before) != restart_hash(after):
         assert documented == Change.ROLL
+    elif template(before)["spec"] != template(after)["spec"] or path == "placement.within":
+        # Which domain a level makes of it, the engines say.
+        assert documented in (Change.NEXT_START, Change.LIVE_FROM_9_1)
     else:
         assert documented in (Change.LIVE, Change.LIVE_FROM_9_1)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvtier.generation.record import InvalidRecord, Record, from_json, new_record, to_json
+from kvtier.placement.domain import Domain
 
 OPERATOR, ENGINE = "kvtt-0f0f0f0f", "kvtt-1e1e1e1e"
 
@@ -39,6 +40,21 @@ def test_a_new_record_has_one_live_generation(record: Record, make_spec: Any) ->
     assert record.live.token == ENGINE
     assert record.identity_version == 1
     assert record.live.identity["modelName"] == make_spec().model.name
+
+
+def test_the_domain_is_kept_with_the_record_and_none_adds_nothing_to_it(record: Record) -> None:
+    assert "domain" not in to_json(record)
+    placed = replace(record, domain=Domain("leaf", "example.com/leaf", "leaf-a"))
+    assert from_json(to_json(placed)) == placed
+
+
+@pytest.mark.parametrize(
+    "domain", [None, "leaf-a", [], {}, {"level": "leaf", "key": "k"}, {"level": 1, "key": 2}]
+)
+def test_a_domain_that_cannot_be_read_is_chosen_again_and_locks_nobody_out(
+    record: Record, domain: Any
+) -> None:
+    assert from_json(damaged(record, domain=domain)) == record
 
 
 def test_a_record_in_a_log_shows_no_token(record: Record) -> None:

@@ -14,12 +14,18 @@ import kopf
 
 from kvtier.api.types import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from kvtier.cluster.client import AioCluster
+from kvtier.cluster.protocol import POD
+from kvtier.plan.lost_nodes import node_facts
+from kvtier.plan.placement import engine_of
 from kvtier.reconcile.memory import Key, Memory
+from kvtier.reconcile.placing import ENGINE
 from kvtier.reconcile.queue import KeyedQueue
-from kvtier.render.names import TIER_LABEL
+from kvtier.render.names import POOL_LABEL, TIER_LABEL
 
 CHILDREN = (("apps", "v1", "statefulsets"), ("", "v1", "services"), ("", "v1", "configmaps"))
 MANAGED_BY = "app.kubernetes.io/managed-by=kvtier"
+POOL = ("", "v1", "pods")
+NODES = ("", "v1", "nodes")
 DEBOUNCE = 0.1
 """Seconds that events of children are gathered for; deletions and the tier's own are not."""
 
@@ -72,8 +78,34 @@ class Watcher:
             return
         self._queue.add(key, dirty=frozenset({obj["kind"]}), delay=0.0 if deleted else DEBOUNCE)
 
+    def on_engine(self, event: Mapping[str, Any]) -> None:
+        """Enqueue the tier whose engine came, went, moved or became ready; nothing else of a pod
+        matters. One whose label was taken away is known by its name."""
+        pod = event["object"]
+        metadata = pod["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        labelled = metadata.get("labels", {}).get(POOL_LABEL)
+        own = (namespace, labelled) if labelled and event["type"] != "DELETED" else None
+        for key in {*self._memory.tiers_with_engine(namespace, name), *([own] if own else [])}:
+            engine = engine_of(pod) if key == own else None
+            if not self._memory.is_known_engine(key, name, engine):
+                self._queue.add(key, dirty=frozenset({ENGINE}), delay=DEBOUNCE)
+
+    def on_node(self, event: Mapping[str, Any]) -> None:
+        """Enqueue the tiers that have a rank or an engine on a node that is not as they read it.
+
+        What a node reports every few minutes changes nothing of it, and costs nothing.
+        """
+        node = event["object"]
+        facts = node_facts(None if event["type"] == "DELETED" else node)
+        for key in self._memory.note_node(node["metadata"]["name"], facts):
+            self._queue.add(key, delay=DEBOUNCE)
+
     def on_relist(self, kind: str) -> None:
         """Look at every tier's objects of a kind: what was deleted in a gap sends no event."""
+        if kind == POD.kind:
+            # Only engines' pods are watched.
+            kind = ENGINE
         keys = self._memory.keys()
         spread = min(RELIST_SPREAD * len(keys), RELIST_SPREAD_MOST)
         for key in keys:
@@ -112,6 +144,14 @@ def registry(watcher: Watcher, cluster: AioCluster) -> kopf.OperatorRegistry:
         async def child(event: Mapping[str, Any], **_: Any) -> None:
             watcher.on_child(event)
 
+    @kopf.on.event(*POOL, registry=handlers)
+    async def engine(event: Mapping[str, Any], **_: Any) -> None:
+        watcher.on_engine(event)
+
+    @kopf.on.event(*NODES, registry=handlers)
+    async def node(event: Mapping[str, Any], **_: Any) -> None:
+        watcher.on_node(event)
+
     return handlers
 
 
@@ -137,6 +177,7 @@ def settings() -> kopf.OperatorSettings:
     configured.watching.chunk_size = 100
     for group, version, plural in CHILDREN:
         configured.watching.label_selectors[group, version, plural] = MANAGED_BY
+    configured.watching.label_selectors[POOL] = POOL_LABEL
     configured.networking.error_backoffs = _Backoffs()
     # One page of a list is one request; a watch is bounded by kopf's inactivity_timeout of 70 s.
     configured.networking.request_timeout = 30

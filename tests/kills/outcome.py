@@ -56,8 +56,7 @@ def outcome(world: World) -> Outcome:
     return Outcome(
         objects={_name(obj): _canonical(obj, names) for obj in objects},
         settings={
-            pod["metadata"]["name"]: dict(_server(world, pod).config)
-            for pod in world.cluster.all(POD)
+            pod["metadata"]["name"]: dict(_server(world, pod).config) for pod in _rank_pods(world)
         },
         restarts=dict(world.incarnations),
         wrong=(*_orphans(objects, names), *_tokens(world), *_users(world)),
@@ -66,6 +65,10 @@ def outcome(world: World) -> Outcome:
 
 def _name(obj: Object) -> str:
     return f"{obj['kind']} {obj['metadata']['name']}"
+
+
+def _rank_pods(world: World) -> list[Object]:
+    return [pod for pod in world.cluster.all(POD) if RANK_LABEL in pod["metadata"]["labels"]]
 
 
 def _server(world: World, pod: Object) -> Any:
@@ -115,7 +118,7 @@ def _tokens(world: World) -> list[str]:
 def _users(world: World) -> list[str]:
     """Every rank has the users of its tier's record, and no other."""
     wrong = []
-    for pod in world.cluster.all(POD):
+    for pod in _rank_pods(world):
         labels = pod["metadata"]["labels"]
         record, rank = _record(world, labels[TIER_LABEL]), int(labels[RANK_LABEL])
         if record is None:

@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable
 from kills.world import KEY, World
 from kvtier.cluster.protocol import (
     CONFIGMAP,
+    NODE,
     POD,
     SECRET,
     SERVICE,
     STATEFULSET,
     TIER,
 )
+from kvtier.render.names import POOL_LABEL
 from kvtier.store.protocol import REVISION_USER
 from small_tier import spec
 
@@ -143,6 +145,53 @@ async def lose_users(world: World) -> None:
     await world.resync()
 
 
+async def engines_choose(world: World) -> None:
+    """The ranks, which hold nothing, follow the first engine."""
+    place(world)
+    add_engine(world, "engine-0", ZONES["zone-b"])
+    await world.settle()
+
+
+async def engines_leave(world: World) -> None:
+    """First they choose a zone, then they are all in another."""
+    await engines_choose(world)
+    world.cluster.remove(POD, NAMESPACE, "engine-0")
+    add_engine(world, "engine-1", ZONES["zone-a"])
+    await world.settle()
+
+
+async def create_beside_engines(world: World) -> None:
+    place(world)
+    add_engine(world, "engine-0", ZONES["zone-b"])
+    await create(world)
+
+
+ZONES = {"zone-a": "node-a", "zone-b": "node-b"}
+
+
+def place(world: World) -> None:
+    """A node in each of two zones."""
+    for zone, name in ZONES.items():
+        labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}
+        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": world.at()}]
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        world.cluster.seed(node)
+        world.cluster.edit(NODE, "", name, {"status": {"conditions": ready}})
+
+
+def add_engine(world: World, name: str, node: str) -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": world.at()}
+    world.cluster.seed(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": NAMESPACE, "name": name, "labels": {POOL_LABEL: NAME}},
+            "spec": {"nodeName": node, "containers": [{"name": "engine"}]},
+            "status": {"phase": "Running", "conditions": [ready]},
+        }
+    )
+
+
 async def delete(world: World) -> None:
     world.cluster.remove(TIER, *KEY)
     await world.settle()
@@ -157,7 +206,8 @@ async def delete_and_create_again(world: World) -> None:
 
 
 FROM_NOTHING: dict[str, Scenario] = {
-    each.__name__: each for each in (create, create_where_a_name_is_taken, create_paused)
+    each.__name__: each
+    for each in (create, create_where_a_name_is_taken, create_paused, create_beside_engines)
 }
 FROM_READY: dict[str, Scenario] = {
     **{
@@ -166,6 +216,7 @@ FROM_READY: dict[str, Scenario] = {
             *(change_live, change_and_restart, change_several, change_paused, change_twice),
             *(roll_one, roll_all),
             *(edit_children, delete_children, delete_pods, lose_users),
+            *(engines_choose, engines_leave),
         )
     },
     **{f"delete_secret_{which}": delete_secret(which) for which in ("acl", "operator", "engine")},

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from kvtier.api.types import API_VERSION, KIND
 from kvtier.cluster.fake import FakeCluster, Request, Stopped
-from kvtier.cluster.protocol import EVENT, POD, SECRET, TIER, Object
+from kvtier.cluster.protocol import EVENT, NODE, POD, SECRET, TIER, Object
 from kvtier.controller import Watcher
 from kvtier.generation.record import from_json
 from kvtier.metrics import Metrics
@@ -26,6 +26,7 @@ from kvtier.reconcile.memory import Key
 from kvtier.reconcile.queue import KeyedQueue
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
 from kvtier.render.names import (
+    POOL_LABEL,
     RANK_LABEL,
     RECORD_KEY,
     TIER_LABEL,
@@ -246,6 +247,10 @@ class World:
             self._watcher.on_tier({"type": event, "object": obj})
         elif obj["kind"] in ("StatefulSet", "Service", "ConfigMap"):
             self._watcher.on_child({"type": event, "object": obj})
+        elif obj["kind"] == NODE.kind:
+            self._watcher.on_node({"type": event, "object": obj})
+        elif obj["kind"] == POD.kind and POOL_LABEL in obj["metadata"].get("labels", {}):
+            self._watcher.on_engine({"type": event, "object": obj})
 
     def _note(self, event: str, obj: Object) -> None:
         if obj["kind"] == EVENT.kind:
@@ -306,7 +311,8 @@ class World:
         """One step of the cluster's controllers and kubelets."""
         self.cluster.run_statefulsets()
         for pod in self.cluster.all(POD):
-            self._serve(pod)
+            if RANK_LABEL in pod["metadata"]["labels"]:
+                self._serve(pod)
         if self.clock.seconds >= self.collect_at:
             self.cluster.collect_garbage()
 

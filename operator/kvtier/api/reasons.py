@@ -133,6 +133,8 @@ REPAIRED: Final = "Repaired"
 RESTARTING_ALL_RANKS: Final = "RestartingAllRanks"
 RESTARTING_RANKS: Final = "RestartingRanks"
 NODE_LOST: Final = "NodeLost"
+DOMAIN_CHOSEN: Final = "DomainChosen"
+MOVING_RANKS: Final = "MovingRanks"
 CERTIFICATE_RELOADED: Final = "CertificateReloaded"
 VERDICT_CHANGED: Final = "VerdictChanged"
 
@@ -143,6 +145,8 @@ EVENT_REASONS: Final = (
     RESTARTING_ALL_RANKS,
     RESTARTING_RANKS,
     NODE_LOST,
+    DOMAIN_CHOSEN,
+    MOVING_RANKS,
     CERTIFICATE_RELOADED,
     VERDICT_CHANGED,
 )

@@ -144,6 +144,12 @@ class KVCacheTierStatus(Model):
         description="Each rank.",
         json_schema_extra=extra(list_keys=["rank"]),
     )
+    domain: str | None = Field(
+        default=None,
+        max_length=127,
+        description="Where the ranks belong: what the first Ready engines chose, or"
+        " store.nodeSelector names. Absent until then.",
+    )
     break_even: BreakEvenStatus | None = Field(
         default=None, description="What has to hold for the tier to pay."
     )

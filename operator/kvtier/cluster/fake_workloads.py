@@ -88,20 +88,45 @@ def _new_pod(statefulset: Object, *, name: str, revision: str, node: str | None)
 
 
 def _schedule(storage: Storage, statefulset: Object, lost_nodes: Set[str]) -> str | None:
-    """The node with the fewest pods that the node selector allows; "node-0" if none is known."""
+    """Of the nodes that selector and affinity allow the one that they prefer most, then that with
+    the fewest pods; "node-0" if none is known."""
     nodes = storage.list(NODE, "", "")
     if not nodes:
         return "node-0"
-    selector = statefulset["spec"]["template"].get("spec", {}).get("nodeSelector", {})
+    spec = statefulset["spec"]["template"].get("spec", {})
+    selector = spec.get("nodeSelector", {})
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
     pods = [_node(pod) for pod in storage.list(POD, "", "")]
+    labels = {each["metadata"]["name"]: each["metadata"].get("labels", {}) for each in nodes}
     fitting = [
         node["metadata"]["name"]
         for node in nodes
         if selector.items() <= node["metadata"].get("labels", {}).items()
+        and _matches_one(required.get("nodeSelectorTerms"), labels[node["metadata"]["name"]])
         and not node.get("spec", {}).get("unschedulable")
         and node["metadata"]["name"] not in lost_nodes
     ]
-    return min(fitting, key=pods.count, default=None)
+
+    def rank(name: str) -> tuple[int, int]:
+        liked = (
+            each["weight"] for each in preferred if _matches_one([each["preference"]], labels[name])
+        )
+        return -sum(liked), pods.count(name)
+
+    return min(fitting, key=rank, default=None)
+
+
+def _matches_one(terms: list[Object] | None, labels: dict[str, str]) -> bool:
+    """Whether labels meet one of the terms, or there are none; of operators only In is known."""
+    return terms is None or any(
+        all(
+            labels.get(each["key"]) in each["values"] and each["operator"] == "In"
+            for each in term["matchExpressions"]
+        )
+        for term in terms
+    )
 
 
 def _run_kubelets(storage: Storage, lost_nodes: Set[str], ready: Callable[[Object], bool]) -> None:

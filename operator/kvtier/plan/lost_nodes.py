@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from kvtier.api.conditions import find
 from kvtier.plan.observed import Delete, NodeFacts, Object, RankState
+from kvtier.plan.placement import memory_bytes
 
 OVERDUE = timedelta(seconds=30)
 """How long a pod may outlive its deletion on a node that does not report: the node may be back."""
@@ -26,11 +27,14 @@ def node_facts(node: Object | None) -> NodeFacts:
         return NodeFacts(exists=False)
     ready = find(node.get("status", {}).get("conditions", ()), "Ready")
     taints = node.get("spec", {}).get("taints", ())
+    allocatable = node.get("status", {}).get("allocatable", {})
     return NodeFacts(
         labels=node["metadata"].get("labels", {}),
         ready=ready.get("status"),
         since=ready.get("lastTransitionTime"),
         unreachable=any(taint["key"] == _UNREACHABLE for taint in taints),
+        cordoned=bool(node.get("spec", {}).get("unschedulable")),
+        allocatable_memory=memory_bytes(allocatable.get("memory")),
     )
 
 

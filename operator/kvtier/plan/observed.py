@@ -8,6 +8,7 @@ from typing import Any
 from kvtier.api.types import KIND, KVCacheTier
 from kvtier.generation.record import Record
 from kvtier.placement.findings import Finding
+from kvtier.placement.topology import Engine
 from kvtier.store.protocol import PeerCertificate
 
 Object = Mapping[str, Any]
@@ -60,6 +61,7 @@ class NodeFacts:
 
     ``ready`` is the status of its Ready condition (True, False, Unknown, or nothing yet), ``since``
     when that last changed (RFC 3339). ``unreachable``: it carries the taint of that name.
+    ``allocatable_memory`` is in bytes, None where that cannot be read.
     """
 
     exists: bool = True
@@ -67,6 +69,8 @@ class NodeFacts:
     ready: str | None = None
     since: str | None = None
     unreachable: bool = False
+    cordoned: bool = False
+    allocatable_memory: int | None = None
 
     @property
     def reports(self) -> bool:
@@ -94,7 +98,9 @@ class TlsFacts:
 class Observed:
     """One tier and everything around it, as read.
 
-    ``refusals`` say of ranks without a pod why they got none, where that is known.
+    ``refusals`` say of ranks without a pod why they got none, where that is known. ``keys`` are
+    those of the ranks that were asked how many they hold. ``candidates`` are the nodes that ranks
+    without one might run on, None where nobody asked.
     """
 
     tier: KVCacheTier
@@ -105,6 +111,9 @@ class Observed:
     stores: Mapping[int, StoreFacts] = field(default_factory=dict)
     tls: TlsFacts | None = None
     refusals: Mapping[int, str] = field(default_factory=dict)
+    engines: Sequence[Engine] = ()
+    keys: Mapping[int, int] = field(default_factory=dict)
+    candidates: Mapping[str, NodeFacts] | None = None
 
 
 class EventType(StrEnum):
@@ -189,6 +198,7 @@ class RankState:
     leaves_at: str | None = None
     tls: bool = False
     held: bool = False
+    affinity: Object = field(default_factory=dict)
 
     @property
     def leaving(self) -> bool:
@@ -210,6 +220,7 @@ class RankState:
 class Plan:
     """What to do, in this order: creates, applies, pod deletions, store actions.
 
+    ``moves`` are pods of ranks that hold nothing, to be made again where the ranks belong.
     ``lost`` are pods to delete by force, since no kubelet will.
     ``conflicts`` are names that others have, ``leftovers`` names that a deleted tier of the same
     name still has. ``outdated`` are the ranks whose pods were not made from what the spec asks for.
@@ -223,6 +234,7 @@ class Plan:
     applies: tuple[Apply, ...] = ()
     restarts: tuple[Delete, ...] = ()
     lost: tuple[Delete, ...] = ()
+    moves: tuple[Delete, ...] = ()
     store_actions: tuple[StoreAction, ...] = ()
     conflicts: tuple[ChildKey, ...] = ()
     leftovers: tuple[ChildKey, ...] = ()

@@ -11,6 +11,7 @@ from kvtier.plan.children import ChildPlan, plan_children, restart_field
 from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import (
     ChildKey,
+    Delete,
     LoadAcl,
     Object,
     Observed,
@@ -22,6 +23,7 @@ from kvtier.plan.observed import (
     child_key,
     is_owned_by,
 )
+from kvtier.plan.placement import moves
 from kvtier.plan.ranks import outdated, rank_states, restarts
 from kvtier.render.render import RenderSettings, render
 from kvtier.render.valkey_conf import settings as valkey_settings
@@ -72,9 +74,12 @@ def make_plan(
     actions = _store_actions(observed, ranks, outdated=stale)
     reason = restart_field(intents, observed.children) or restart_reason
     pods, events = restarts(observed, states=ranks, intents=by_key, stale=stale, reason=reason)
+    moved: tuple[Delete, ...] = ()
+    if not pods and not stale:
+        moved, events = moves(observed, states=ranks, intents=by_key)
     if waits_for or any(apply.intent["kind"] == "StatefulSet" for apply in children.applies):
         # A pod that is made now could still be made from the template that is being put right.
-        pods, events = (), ()
+        pods, moved, events = (), (), ()
     due_in = look_again(ranks, nodes=observed.nodes, now=now)
     done = actions
     if tier.spec.paused:
@@ -109,6 +114,7 @@ def make_plan(
         creates=children.creates,
         applies=children.applies,
         restarts=pods,
+        moves=moved,
         restart_reason=reason,
         events=events,
     )

@@ -98,6 +98,7 @@ def _state(rank: int, pod: Object) -> RankState:
         waiting=_why_waiting(status, state),
         restart_hash=annotations.get(RESTART_HASH),
         restarted_at=annotations.get(RESTARTED_AT),
+        affinity=pod.get("spec", {}).get("affinity", {}),
         tls=any(each["name"] == TLS_VOLUME for each in pod.get("spec", {}).get("volumes", ())),
         unready_since=_unready_since(status),
         leaves_at=leaves_at,

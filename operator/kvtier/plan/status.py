@@ -11,6 +11,7 @@ from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import two_digits
 from kvtier.placement.judgement import Judgement
 from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState, is_owned_by
+from kvtier.plan.placement import domain_of
 from kvtier.plan.verdict import earning_its_keep, placement_accepted
 from kvtier.plan.waiting import not_ready
 from kvtier.render.names import engine_secret_name
@@ -71,6 +72,9 @@ def project(
         ],
         "engineSecret": engine_secret_name(tier.metadata.name, live.id),
     }
+    domain = domain_of(tier, observed.record)
+    if domain is not None:
+        status["domain"] = str(domain)
     link = assessment.measured()
     if link is not None:
         status["measured"] = link | {
@@ -214,7 +218,7 @@ def _store_problem(
         return reasons.APPLY_FAILED, "; ".join(outcome.failures)
     if plan.waits_for:
         return plan.waits_for
-    rolling = {*(deletion.name for deletion in plan.restarts)}
+    rolling = {*(deletion.name for deletion in (*plan.restarts, *plan.moves))}
     if not plan.pending and (rolling or plan.outdated):
         count = max(len(rolling), len(plan.outdated))
         return reasons.ROLLING, f"{count} of {total} ranks are restarting."

@@ -92,7 +92,7 @@ class Executor:
     async def carry_out(
         self, plan: Plan, *, tier: KVCacheTier, record: Record, memory: TierMemory
     ) -> Report:
-        """Secrets first, one by one; once all are made the other children at once; then pods and
+        """Secrets first, one by one; once all are right the other children at once; then pods and
         stores. Raises NotLeading before the first write that the Lease does not cover."""
         report = Report()
         for obj in plan.creates:
@@ -101,17 +101,23 @@ class Executor:
             if report.retry or report.reread or report.taken:
                 # Another process made one first, or nobody knows: its tokens are not ours.
                 return report
+        for apply in plan.applies:
+            if apply.intent["kind"] == "Secret":
+                await self._guarded(self._apply(apply, memory, report), apply.intent, report)
+        # What a template says of the record must be in the record first.
+        later = {"Secret", "StatefulSet"} if report.retry or report.reread else {"Secret"}
         jobs = [
             self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
             for obj in plan.creates
-            if obj["kind"] != "Secret"
+            if obj["kind"] not in later
         ]
         jobs += [
             self._guarded(self._apply(apply, memory, report), apply.intent, report)
             for apply in plan.applies
+            if apply.intent["kind"] not in later
         ]
         await _all(jobs)
-        for deletion in plan.restarts:
+        for deletion in (*plan.restarts, *plan.moves):
             await self._delete(deletion, tier.metadata.namespace, report)
         await self.free(plan.lost, namespace=tier.metadata.namespace, report=report)
         await self._tell_stores(plan, tier=tier, record=record, memory=memory, report=report)

@@ -9,6 +9,7 @@ from kvtier.cluster.protocol import Object
 from kvtier.generation.record import Record
 from kvtier.placement.hysteresis import Shown
 from kvtier.placement.judgement import Judgement
+from kvtier.placement.topology import Engine
 from kvtier.plan.observed import (
     ChildKey,
     NodeFacts,
@@ -33,7 +34,12 @@ class TierMemory:
     body: Object | None = None
     children: dict[ChildKey, Object] = field(default_factory=dict)
     pods: list[Object] = field(default_factory=list)
+    engines: dict[str, Engine] = field(default_factory=dict)
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
+    stale_nodes: set[str] = field(default_factory=set)
+    """Nodes that an event showed otherwise than they were read."""
+    candidates: dict[str, NodeFacts] | None = None
+    """Nodes that ranks without one might run on, None if they are to be listed."""
     stores: dict[int, StoreFacts] = field(default_factory=dict)
     tls: TlsFacts | None = None
     tls_secret: str | None = None
@@ -116,6 +122,29 @@ class Memory:
 
     def forget(self, key: Key) -> None:
         self._tiers.pop(key, None)
+
+    def tiers_with_engine(self, namespace: str, pod: str) -> list[Key]:
+        """The tiers whose pool has, or had, a pod of this name."""
+        return [
+            key for key, tier in self._tiers.items() if key[0] == namespace and pod in tier.engines
+        ]
+
+    def is_known_engine(self, key: Key, pod: str, engine: Engine | None) -> bool:
+        """Whether an event of an engine's pod tells nothing that placement looks at."""
+        tier = self._tiers.get(key)
+        return tier is None or tier.engines.get(pod) == engine
+
+    def note_node(self, name: str, facts: NodeFacts) -> list[Key]:
+        """Take down that a node is otherwise than it was read; the tiers that have something on
+        it."""
+        using = [
+            (key, tier)
+            for key, tier in self._tiers.items()
+            if name in tier.nodes and tier.nodes[name] != facts
+        ]
+        for _, tier in using:
+            tier.stale_nodes.add(name)
+        return [key for key, _ in using]
 
     def is_known_version(self, key: Key, obj: Object) -> bool:
         """Whether an event only tells what this process wrote or has read already."""

@@ -13,6 +13,7 @@ from kvtier.cluster.protocol import (
     SECRET,
     SERVICE,
     STATEFULSET,
+    ApiError,
     Cluster,
     Forbidden,
     Kind,
@@ -106,19 +107,25 @@ class Observer:
     async def read_nodes(
         self, memory: TierMemory, states: Collection[RankState], *, now: datetime
     ) -> None:
-        """The ranks' nodes, once per node until the next full read.
+        """The nodes of ranks and engines, once per node until the next full read.
 
-        Each time, where only the node can tell what became of a pod. ``now`` is wall-clock time.
+        Again after an event that showed one otherwise, and each time where only the node can tell
+        what became of a pod. ``now`` is wall-clock time.
         """
 
         async def read(name: str) -> None:
-            memory.nodes[name] = node_facts(await self._cluster.get(NODE, "", name))
+            memory.stale_nodes.discard(name)
+            try:
+                memory.nodes[name] = node_facts(await self._cluster.get(NODE, "", name))
+            except ApiError:
+                memory.stale_nodes.add(name)
+                raise
 
-        wanted = {
-            state.node
-            for state in states
-            if state.node and (state.node not in memory.nodes or needs_its_node(state, now=now))
-        }
+        used = {state.node for state in states if state.node}
+        used |= {engine.node for engine in memory.engines.values()}
+        known = memory.nodes.keys() - memory.stale_nodes
+        asked = {state.node for state in states if state.node and needs_its_node(state, now=now)}
+        wanted = (used - known) | asked
         await asyncio.gather(*(read(name) for name in sorted(wanted)))
 
     async def read_refusals(

@@ -11,6 +11,7 @@ from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTier
 from kvtier.cluster.protocol import (
+    NODE,
     POD,
     STATEFULSET,
     TIER,
@@ -27,6 +28,7 @@ from kvtier.placement.judgement import Judgement
 from kvtier.plan.drift import contains
 from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
+from kvtier.plan.placement import placed
 from kvtier.plan.plan import make_plan
 from kvtier.plan.ranks import rank_states, surviving_ranks
 from kvtier.plan.status import Outcome, project, refused
@@ -36,13 +38,14 @@ from kvtier.reconcile.execute import Executor, NotLeading, Report
 from kvtier.reconcile.judging import judged
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
+from kvtier.reconcile.placing import ENGINE, Placer
 from kvtier.reconcile.queue import Result
-from kvtier.reconcile.record import RecordLost, is_stored, resolve, secret_names
-from kvtier.reconcile.telling import done, problems, refused_change
+from kvtier.reconcile.record import RecordLost, is_recorded, is_stored, resolve, secret_names
+from kvtier.reconcile.telling import chosen, done, problems, refused_change
 from kvtier.render.render import RenderSettings
 from kvtier.store.protocol import Connect
 
-CHILD_KINDS = frozenset(kind.kind for kind in LISTED_CHILDREN)
+CHILD_KINDS = frozenset(kind.kind for kind in LISTED_CHILDREN) | {ENGINE}
 EARLIEST_RESYNC = 0.9
 """Share of the resync's interval after which the next one may come."""
 MOST_REREADS = 3
@@ -89,6 +92,7 @@ class Reconciler:
         self._metrics = metrics
         self._jitter = jitter
         self._observer = Observer(cluster=cluster, connect=connect)
+        self._placer = Placer(cluster=cluster, connect=connect)
         self._leads = leads
         self._executor = Executor(cluster=cluster, connect=connect, leads=leads)
         self.memory = Memory()
@@ -132,8 +136,11 @@ class Reconciler:
     async def _read(
         self, memory: TierMemory, tier: KVCacheTier, *, kinds: frozenset[str], full: bool
     ) -> None:
-        if full:
+        if full or NODE.kind in kinds:
             memory.nodes.clear()
+            memory.stale_nodes.clear()
+            memory.candidates = None
+        if full:
             memory.proven.clear()
             memory.futile.clear()
             await self._observer.read_foreign(memory, tier)
@@ -148,6 +155,8 @@ class Reconciler:
             kinds |= {POD.kind}
         assert memory.body is not None
         await self._observer.read_children(memory, memory.body["metadata"], kinds=kinds)
+        if ENGINE in kinds:
+            await self._placer.read_engines(memory, tier)
         if full:
             memory.full_at = self._clock.monotonic()
 
@@ -171,6 +180,9 @@ class Reconciler:
         states = rank_states(tier, children=memory.children, pods=memory.pods)
         now = self._clock.now()
         await self._observer.read_nodes(memory, states, now=now)
+        await self._placer.read_candidates(memory, tier, states=states)
+        before = record
+        record, keys = await self._placer.place(memory, tier, record, states=states)
         await self._observer.read_stores(
             memory, tier, record=record, states=states, now=self._clock.monotonic()
         )
@@ -182,11 +194,15 @@ class Reconciler:
             nodes=dict(memory.nodes),
             stores=dict(memory.stores),
             tls=memory.tls,
+            engines=tuple(memory.engines.values()),
+            keys=keys,
+            candidates=memory.candidates,
         )
         if self._lack_pods(memory, states):
             refused_pods = await self._observer.read_refusals(memory, tier, states=states)
             observed = replace(observed, refusals=refused_pods)
-        judgement = judged(memory, tier, states)
+        place = placed(observed, states)
+        judgement = judged(memory, tier, place)
         plan = make_plan(
             observed,
             settings=self._settings.render,
@@ -199,7 +215,10 @@ class Reconciler:
             memory.record = record
         memory.restart_reason = None if plan.restarts else plan.restart_reason
         changed = await self._write_status(memory, observed, plan, report, judgement)
-        await self._tell(tier, [*plan.events, *done(report, tier=tier)])
+        recorded = is_recorded(memory, tier, record)
+        told = chosen(before, record, place=place) if recorded else ()
+        changes = done(report, tier=tier, new_domain=bool(told))
+        await self._tell(tier, [*told, *plan.events, *changes])
         await self._tell_forced(memory, report)
         if changed:
             said = verdict_events(tier.status, memory.written or {}, judgement=judgement)

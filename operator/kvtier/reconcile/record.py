@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.acl import OPERATOR_USER
 from kvtier.generation.identity import generation_id
-from kvtier.generation.record import InvalidRecord, LaterRecord, Record, from_json, new_record
+from kvtier.generation.record import (
+    InvalidRecord,
+    LaterRecord,
+    Record,
+    from_json,
+    new_record,
+    to_json,
+)
 from kvtier.plan.observed import RankState, is_owned_by
 from kvtier.plan.tls import published_ca, rank_address, trusted_ca
 from kvtier.reconcile.memory import TierMemory
@@ -29,6 +36,11 @@ def secret_names(tier: KVCacheTier) -> list[str]:
 def is_stored(memory: TierMemory, tier: KVCacheTier) -> bool:
     """Whether the tier's record is in its Secret, as last read or written."""
     return _value(memory, tier, acl_name(tier.metadata.name), RECORD_KEY) is not None
+
+
+def is_recorded(memory: TierMemory, tier: KVCacheTier, record: Record) -> bool:
+    """Whether exactly this record is in its Secret, as last read or written."""
+    return _value(memory, tier, acl_name(tier.metadata.name), RECORD_KEY) == to_json(record)
 
 
 async def resolve(

@@ -5,6 +5,7 @@ from kvtier.api.types import KVCacheTier
 from kvtier.generation.identity import identity
 from kvtier.generation.record import Record
 from kvtier.placement.findings import named
+from kvtier.placement.topology_checks import Placed
 from kvtier.plan.observed import EventSpec, EventType, Plan
 from kvtier.reconcile.execute import Report
 
@@ -21,12 +22,25 @@ def refused_change(tier: KVCacheTier, record: Record) -> str:
     )
 
 
-def done(report: Report, *, tier: KVCacheTier) -> list[EventSpec]:
+def chosen(before: Record, record: Record, *, place: Placed | None) -> tuple[EventSpec, ...]:
+    """Where the ranks belong from now on, if that is new."""
+    if record.domain is None or record.domain == before.domain or place is None:
+        return ()
+    ready = [engine for engine in place.topology.engines if engine.ready]
+    inside = sum(place.inside(engine.node) for engine in ready)
+    message = (
+        f"The ranks belong in {record.domain}: {inside} of {len(ready)} Ready engines are there."
+    )
+    return (EventSpec(EventType.NORMAL, reasons.DOMAIN_CHOSEN, message),)
+
+
+def done(report: Report, *, tier: KVCacheTier, new_domain: bool = False) -> list[EventSpec]:
     """What was written, in one event each.
 
-    It was a repair if the spec is not a new one and, by the status before, nothing was lacking.
+    It was a repair if neither spec nor domain is a new one and, by the status before, nothing was
+    lacking.
     """
-    repaired = _was_complete(tier)
+    repaired = _was_complete(tier) and not new_domain
     events: list[EventSpec] = []
     if report.created:
         what = named([f"{kind} {name}" for kind, name in report.created])

@@ -3,6 +3,8 @@
 from kvtier.api.types import GROUP
 
 TIER_LABEL = f"{GROUP}/tier-name"
+POOL_LABEL = f"{GROUP}/tier"
+"""On engines' pods, by their owner: the name of the tier that serves them."""
 RANK_LABEL = f"{GROUP}/rank"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 RESTART_HASH = f"{GROUP}/restart-hash"

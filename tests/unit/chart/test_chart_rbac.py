@@ -93,7 +93,7 @@ def test_the_controller_cannot_change_a_tier_but_for_its_status(helm: Helm) -> N
     granted = rights(helm.objects()["ClusterRole", "kvtier-tiers"]["rules"])
     assert granted["kvtier.dev", "kvcachetiers"] == READ
     assert granted["kvtier.dev", "kvcachetiers/status"] == {"patch"}
-    assert granted["", "pods"] == {"get", "list", "delete"}
+    assert granted["", "pods"] == {*READ, "delete"}
 
 
 def test_only_the_releases_own_lease_can_be_changed(helm: Helm) -> None:

@@ -12,7 +12,7 @@ from kills.scenarios import SCENARIOS
 
 MAIN = (
     *("create", "change_several", "change_paused", "roll_one"),
-    *("delete", "delete_and_create_again"),
+    *("delete", "delete_and_create_again", "engines_choose"),
 )
 OTHERS = tuple(name for name in SCENARIOS if name not in MAIN)
 PAIRS = 30

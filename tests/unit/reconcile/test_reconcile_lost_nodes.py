@@ -267,7 +267,9 @@ async def test_starting_and_restarting_ranks_cost_one_look_at_each_node(
     spread: Operator, clock: FakeClock
 ) -> None:
     def looks() -> int:
-        return sum(request.kind is NODE for request in spread.cluster.requests)
+        return sum(
+            request.kind is NODE and request.verb == "get" for request in spread.cluster.requests
+        )
 
     assert looks() == 2
     spread.apply(spec(memoryPerRank="512Mi"))

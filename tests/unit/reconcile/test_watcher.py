@@ -104,8 +104,10 @@ def test_kopf_gets_no_handler_that_would_write_to_objects(watcher: Watcher) -> N
     handlers = registry(watcher, cluster=None)  # type: ignore[arg-type]  # used at login only
     assert not list(handlers._changing.get_all_handlers())
     assert not list(handlers._spawning.get_all_handlers())
-    assert len(list(handlers._watching.get_all_handlers())) == 4
+    assert len(list(handlers._watching.get_all_handlers())) == 6
     assert settings().persistence.finalizer != kopf.OperatorSettings().persistence.finalizer
+    selectors = settings().watching.label_selectors
+    assert selectors["", "v1", "pods"] == "kvtier.dev/tier", "or every pod of the cluster is read"
     assert settings().posting.enabled is False
 
 

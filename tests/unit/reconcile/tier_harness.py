@@ -5,14 +5,14 @@ from typing import Any
 
 from kvtier.api.types import API_VERSION, KIND
 from kvtier.cluster.fake import FakeCluster
-from kvtier.cluster.protocol import POD, SECRET, STATEFULSET, TIER, Object
+from kvtier.cluster.protocol import NODE, POD, SECRET, STATEFULSET, TIER, Object
 from kvtier.controller import Watcher
 from kvtier.metrics import Metrics
 from kvtier.plan.observed import EventSpec
 from kvtier.reconcile.clock import FakeClock
 from kvtier.reconcile.memory import Key
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
-from kvtier.render.names import TLS_VOLUME, acl_key, acl_name
+from kvtier.render.names import POOL_LABEL, TLS_VOLUME, acl_key, acl_name
 from kvtier.render.render import RenderSettings
 from kvtier.store.fake import FakeServer, FakeStores
 from kvtier.store.protocol import Address
@@ -83,6 +83,10 @@ class Operator:
             self.watcher.on_tier({"type": event, "object": obj})
         elif obj["kind"] in ("StatefulSet", "Service", "ConfigMap"):
             self.watcher.on_child({"type": event, "object": obj})
+        elif obj["kind"] == NODE.kind:
+            self.watcher.on_node({"type": event, "object": obj})
+        elif obj["kind"] == POD.kind and POOL_LABEL in obj["metadata"].get("labels", {}):
+            self.watcher.on_engine({"type": event, "object": obj})
 
     def apply(self, tier_spec: dict[str, Any] | None = None) -> Object:
         """What ``kubectl apply`` of the tier does."""
@@ -124,6 +128,8 @@ class Operator:
     def _start_servers(self) -> None:
         """A Valkey for each new pod, with the ACL file that its Secret has now."""
         for pod in self.cluster.all(POD):
+            if POOL_LABEL in pod["metadata"].get("labels", {}):
+                continue
             address = Address(host=pod["status"].get("podIP", ""))
             uid = pod["metadata"]["uid"]
             if not address.host or self._seen_pods.get(address) == uid:

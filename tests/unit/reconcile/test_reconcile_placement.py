@@ -1,0 +1,415 @@
+"""The reconciler on fakes: engines choose a domain, and ranks follow as far as nothing is lost."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tier_harness import KEY, Operator, spec
+
+from kvtier.cluster.protocol import NODE, POD, SECRET, Object, Unavailable
+from kvtier.generation.record import from_json
+from kvtier.render.names import RECORD_KEY, acl_name
+
+LEAF = "example.com/leaf"
+DOMAINS = [{"name": "hostname", "key": "kubernetes.io/hostname"}, {"name": "leaf", "key": LEAF}]
+NODES = {"n1": "leaf-a", "n2": "leaf-a", "n3": "leaf-b", "n4": "leaf-b"}
+NAMESPACE = KEY[0]
+
+
+def placed_spec(**placement: Any) -> dict[str, Any]:
+    return {**spec(), "placement": {"domains": DOMAINS, "within": "leaf", **placement}}
+
+
+def add_node(operator: Operator, name: str, leaf: str | None, memory: str = "64Gi") -> None:
+    labels = {"kubernetes.io/hostname": name, **({LEAF: leaf} if leaf else {})}
+    operator.cluster.seed(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    )
+    since = operator.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
+    status = {"conditions": conditions, "allocatable": {"memory": memory}}
+    operator.cluster.edit(NODE, "", name, {"status": status})
+
+
+def add_engine(operator: Operator, name: str, node: str, *, ready: bool = True) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": NAMESPACE, "name": name, "labels": {"kvtier.dev/tier": KEY[1]}},
+        "spec": {"nodeName": node, "containers": [{"name": "vllm"}]},
+        "status": engine_status(operator, ready=ready),
+    }
+    operator.cluster.seed(pod)
+
+
+def engine_status(operator: Operator, *, ready: bool) -> dict[str, Any]:
+    since = operator.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since}
+    return {"phase": "Running", "podIP": "", "conditions": [condition]}
+
+
+def nodes_of(operator: Operator) -> dict[str, str]:
+    return {
+        name: pod["spec"]["nodeName"]
+        for name, pod in operator.pods().items()
+        if name.startswith("demo-r")
+    }
+
+
+def leaves(operator: Operator) -> set[str]:
+    return {
+        operator.cluster.peek(NODE, "", node)["metadata"]["labels"][LEAF]  # type: ignore[index]
+        for node in nodes_of(operator).values()
+    }
+
+
+def affinities(operator: Operator) -> list[Mapping[str, Any]]:
+    templates = [each["spec"]["template"]["spec"] for each in operator.statefulsets().values()]
+    return [template.get("affinity", {}).get("nodeAffinity", {}) for template in templates]
+
+
+def recorded(operator: Operator) -> str | None:
+    secret = operator.cluster.peek(SECRET, NAMESPACE, acl_name(KEY[1]))
+    assert secret is not None
+    domain = from_json(base64.b64decode(secret["data"][RECORD_KEY])).domain
+    return str(domain) if domain else None
+
+
+def fill(operator: Operator) -> None:
+    """Engines store something on every rank."""
+    for name in nodes_of(operator):
+        operator.server(name).keys.add("kvt-x@chunk")
+
+
+def placement_message(operator: Operator) -> str:
+    return str(operator.condition("PlacementAccepted")["message"])
+
+
+@pytest.fixture
+def fleet(operator: Operator) -> Operator:
+    for name, leaf in NODES.items():
+        add_node(operator, name, leaf)
+    return operator
+
+
+@pytest.fixture
+async def unpinned(fleet: Operator) -> Operator:
+    """A Ready tier before any engine: a rank in each leaf."""
+    fleet.cluster.edit(NODE, "", "n2", {"spec": {"unschedulable": True}})
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    fleet.cluster.edit(NODE, "", "n2", {"spec": {"unschedulable": None}})
+    await fleet.settle()
+    assert leaves(fleet) == {"leaf-a", "leaf-b"}
+    return fleet
+
+
+async def test_before_any_engine_ranks_are_not_pinned(unpinned: Operator) -> None:
+    assert affinities(unpinned) == [{}, {}]
+    assert recorded(unpinned) is None
+    assert "domain" not in unpinned.status()
+
+
+async def test_engines_that_are_there_first_have_ranks_start_beside_them(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n3")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    assert leaves(fleet) == {"leaf-b"}
+    assert len(set(nodes_of(fleet).values())) == 2
+    assert fleet.status()["domain"] == "leaf=leaf-b"
+    assert [rank["domain"] for rank in fleet.status()["rankStates"]] == ["leaf=leaf-b"] * 2
+    assert recorded(fleet) == "leaf=leaf-b"
+    assert fleet.recorder.reasons() == ["DomainChosen", "Created"]
+
+
+async def test_the_first_ready_engine_has_empty_ranks_follow_at_once(unpinned: Operator) -> None:
+    before = unpinned.uids()
+    add_engine(unpinned, "vllm-0", "n1", ready=False)
+    await unpinned.settle()
+    assert recorded(unpinned) is None
+    status = {"status": engine_status(unpinned, ready=True)}
+    unpinned.cluster.edit(POD, NAMESPACE, "vllm-0", status)
+    await unpinned.settle()
+    assert leaves(unpinned) == {"leaf-a"}
+    moved = [name for name, uid in unpinned.uids().items() if before.get(name, uid) != uid]
+    assert len(moved) == 1, "the rank that was there already moved too"
+    told = [f"{each.reason}: {each.message}" for each in unpinned.recorder.events[1:]]
+    assert told[0] == (
+        "DomainChosen: The ranks belong in leaf=leaf-a: 1 of 1 Ready engines are there."
+    )
+    assert told[1].startswith("Applied: ")
+    assert told[2].startswith("MovingRanks: Rank ")
+    assert told[2].endswith(
+        " of 2 moves to leaf=leaf-a, which the engines chose: nothing is held there yet."
+    )
+    assert len(told) == 3
+    assert unpinned.condition("Ready")["status"] == "True"
+    assert "RanksOutsideDomain" not in placement_message(unpinned)
+
+
+async def test_ranks_that_hold_something_stay_and_are_told_of(unpinned: Operator) -> None:
+    fill(unpinned)
+    before = unpinned.uids()
+    add_engine(unpinned, "vllm-0", "n1")
+    await unpinned.settle()
+    assert before.items() <= unpinned.uids().items()
+    outside = next(name for name, node in nodes_of(unpinned).items() if NODES[node] == "leaf-b")
+    told = f"RanksOutsideDomain: Rank {outside[6]} of 2 run outside of leaf=leaf-a"
+    assert told in placement_message(unpinned)
+    assert "MovingRanks" not in unpinned.recorder.reasons()
+    # The next pod of the rank goes there, whatever ends this one.
+    unpinned.cluster.remove(POD, NAMESPACE, outside)
+    await unpinned.settle()
+    assert leaves(unpinned) == {"leaf-a"}
+    assert "RanksOutsideDomain" not in placement_message(unpinned)
+
+
+async def test_a_rank_that_does_not_answer_may_hold_everything(unpinned: Operator) -> None:
+    (outside,) = (name for name, node in nodes_of(unpinned).items() if NODES[node] == "leaf-b")
+    before = unpinned.uids()
+    unpinned.server(outside).up = False
+    add_engine(unpinned, "vllm-0", "n1")
+    await unpinned.settle()
+    assert before.items() <= unpinned.uids().items()
+
+
+async def test_an_operator_that_starts_anew_knows_the_domain_and_writes_nothing(
+    fleet: Operator,
+) -> None:
+    add_engine(fleet, "vllm-0", "n3")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    fleet.cluster.remove(POD, NAMESPACE, "vllm-0")
+    await fleet.settle()
+    writes = len(fleet.cluster.writes)
+    fleet.restart()
+    fleet.queue.add(KEY)
+    await fleet.settle()
+    await fleet.resync()
+    assert len(fleet.cluster.writes) == writes, fleet.cluster.writes[writes:]
+    assert fleet.status()["domain"] == "leaf=leaf-b"
+
+
+async def test_a_pool_at_zero_keeps_its_ranks_where_they_are(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n3")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    before, pinned = fleet.uids(), affinities(fleet)
+    fleet.cluster.remove(POD, NAMESPACE, "vllm-0")
+    await fleet.settle()
+    await fleet.resync()
+    before.pop("vllm-0")
+    assert fleet.uids() == before
+    assert affinities(fleet) == pinned != [{}, {}]
+
+
+async def test_a_pool_that_moved_is_told_of_while_ranks_hold_something(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n3")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    fill(fleet)
+    before = nodes_of(fleet)
+    fleet.cluster.remove(POD, NAMESPACE, "vllm-0")
+    add_engine(fleet, "vllm-1", "n1")
+    await fleet.settle()
+    assert nodes_of(fleet) == before
+    assert "PoolLeftDomain: None of the 1 engines is in leaf=leaf-b" in placement_message(fleet)
+    add_engine(fleet, "vllm-2", "n4")
+    await fleet.settle()
+    assert "PoolSpansDomains: 1 of 2 engines are outside" in placement_message(fleet)
+    assert recorded(fleet) == "leaf=leaf-b"
+
+
+async def test_a_pool_that_moved_is_followed_by_ranks_that_hold_nothing(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n3")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    fleet.cluster.remove(POD, NAMESPACE, "vllm-0")
+    add_engine(fleet, "vllm-1", "n1")
+    await fleet.settle()
+    assert leaves(fleet) == {"leaf-a"}
+    assert recorded(fleet) == "leaf=leaf-a"
+
+
+async def test_one_rank_that_holds_something_keeps_the_domain(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n3")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    fleet.server("demo-r1-0").keys.add("kvt-x@chunk")
+    fleet.cluster.remove(POD, NAMESPACE, "vllm-0")
+    add_engine(fleet, "vllm-1", "n1")
+    await fleet.settle()
+    assert leaves(fleet) == {"leaf-b"}
+
+
+async def test_a_rank_that_found_no_room_in_the_domain_is_moved_once_and_not_again(
+    unpinned: Operator,
+) -> None:
+    for name in ("n1", "n2"):
+        unpinned.cluster.edit(NODE, "", name, {"spec": {"unschedulable": True}})
+    add_engine(unpinned, "vllm-0", "n1")
+    await unpinned.settle()
+    await unpinned.resync()
+    await unpinned.resync()
+    assert unpinned.recorder.reasons().count("MovingRanks") == 1
+    assert "RanksOutsideDomain" in placement_message(unpinned)
+
+
+async def test_a_paused_tier_chooses_and_moves_nothing(unpinned: Operator) -> None:
+    unpinned.apply({**placed_spec(), "paused": True})
+    await unpinned.settle()
+    writes = len(unpinned.cluster.writes)
+    before = unpinned.uids()
+    add_engine(unpinned, "vllm-0", "n1")
+    await unpinned.settle()
+    assert recorded(unpinned) is None
+    assert before.items() <= unpinned.uids().items()
+    assert len(unpinned.cluster.writes) == writes
+    unpinned.apply({**placed_spec(), "paused": False})
+    await unpinned.settle()
+    assert leaves(unpinned) == {"leaf-a"}
+
+
+async def test_nothing_is_made_by_a_domain_that_is_not_in_the_record(unpinned: Operator) -> None:
+    unpinned.cluster.fail(
+        Unavailable(status=500, reason="InternalError", message="no"), verb="apply", kind=SECRET
+    )
+    add_engine(unpinned, "vllm-0", "n1")
+    with pytest.raises(Unavailable):
+        await unpinned.settle()
+    assert affinities(unpinned) == [{}, {}]
+    assert "DomainChosen" not in unpinned.recorder.reasons()
+    unpinned.queue.add(KEY)
+    await unpinned.settle()
+    assert recorded(unpinned) == "leaf=leaf-a"
+    assert leaves(unpinned) == {"leaf-a"}
+
+
+async def test_a_node_selector_of_the_owner_is_where_the_ranks_belong(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n1")
+    fleet.apply({**placed_spec(), "store": spec(nodeSelector={LEAF: "leaf-b"})["store"]})
+    await fleet.settle()
+    assert leaves(fleet) == {"leaf-b"}
+    assert affinities(fleet) == [{}, {}]
+    assert fleet.status()["domain"] == "leaf=leaf-b"
+    assert "PoolLeftDomain" in placement_message(fleet)
+
+
+async def test_a_required_domain_lets_a_rank_wait(fleet: Operator) -> None:
+    for name in ("n1", "n2"):
+        fleet.cluster.edit(NODE, "", name, {"spec": {"unschedulable": True}})
+    add_engine(fleet, "vllm-0", "n1")
+    fleet.apply(placed_spec(enforcement="Required"))
+    await fleet.settle()
+    assert all("nodeName" not in fleet.pods()[f"demo-r{rank}-0"]["spec"] for rank in range(2))
+    message = placement_message(fleet)
+    assert "MemoryDoesNotFit: 2 ranks of 256 MiB have no node, and no node may hold one" in message
+
+
+async def test_what_nodes_can_allocate_is_held_against_what_ranks_ask_for(
+    operator: Operator,
+) -> None:
+    add_node(operator, "n1", "leaf-a", memory="300Mi")
+    operator.apply(placed_spec())
+    await operator.settle(kubelets=False)
+    assert "MemoryDoesNotFit: 2 ranks of 256 MiB have no node, and at most 1 fit" in (
+        placement_message(operator)
+    )
+
+
+async def test_another_level_moves_empty_ranks_and_only_those(unpinned: Operator) -> None:
+    add_engine(unpinned, "vllm-0", "n1")
+    await unpinned.settle()
+    assert leaves(unpinned) == {"leaf-a"}
+    unpinned.apply(placed_spec(within="hostname"))
+    await unpinned.settle()
+    assert set(nodes_of(unpinned).values()) == {"n1"}
+    assert recorded(unpinned) == "hostname=n1"
+
+
+def requests(operator: Operator) -> list[tuple[str, str]]:
+    return [(each.verb, each.kind.kind) for each in operator.cluster.requests]
+
+
+async def test_events_that_tell_nothing_of_engines_and_nodes_cost_nothing(
+    fleet: Operator,
+) -> None:
+    add_engine(fleet, "vllm-0", "n1")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    fleet.cluster.requests.clear()
+    heartbeat = {"status": {"images": [{"names": ["a"]}]}}
+    for node in NODES:
+        fleet.cluster.edit(NODE, "", node, heartbeat)
+    fleet.cluster.edit(POD, NAMESPACE, "vllm-0", {"metadata": {"annotations": {"a": "b"}}})
+    unused: Object = {"spec": {"unschedulable": True}}
+    fleet.cluster.edit(NODE, "", "n4", unused)
+    fleet.cluster.remove(NODE, "", "n4")
+    await fleet.settle()
+    assert requests(fleet) == []
+
+
+async def test_a_relabelled_node_is_read_once_and_the_status_follows(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n1")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    node = nodes_of(fleet)["demo-r0-0"]
+    fleet.cluster.requests.clear()
+    fleet.cluster.edit(NODE, "", node, {"metadata": {"labels": {LEAF: "leaf-c"}}})
+    await fleet.settle()
+    assert requests(fleet) == [("get", "Node"), ("apply_status", "KVCacheTier")]
+    assert fleet.status()["rankStates"][0]["domain"] == "leaf=leaf-c"
+    assert "RanksOutsideDomain" in placement_message(fleet)
+
+
+async def test_a_cordoned_and_a_removed_node_are_told_of(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n1")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    node = nodes_of(fleet)["demo-r1-0"]
+    fleet.cluster.edit(NODE, "", node, {"spec": {"unschedulable": True}})
+    await fleet.settle()
+    assert f"RanksOnCordonedNodes: Cordoned: {node} (rank 1)" in placement_message(fleet)
+    fleet.cluster.edit(NODE, "", node, {"spec": {"unschedulable": None}})
+    await fleet.settle()
+    assert "RanksOnCordonedNodes" not in placement_message(fleet)
+    fleet.cluster.remove(NODE, "", node)
+    await fleet.settle()
+    assert f"RanksOutsideDomain: Rank 1 of 2 run outside of leaf=leaf-a: on {node} (leaf=?)" in (
+        placement_message(fleet)
+    )
+
+
+async def test_an_engine_that_loses_its_label_is_one_less(fleet: Operator) -> None:
+    add_engine(fleet, "vllm-0", "n1")
+    add_engine(fleet, "vllm-1", "n3")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    assert "PoolSpansDomains" in placement_message(fleet)
+    # Out of the watch's selector: the API server sends a deletion.
+    pod = fleet.cluster.peek(POD, NAMESPACE, "vllm-1")
+    assert pod is not None
+    fleet.cluster.edit(POD, NAMESPACE, "vllm-1", {"metadata": {"labels": None}})
+    fleet.watcher.on_engine({"type": "DELETED", "object": pod})
+    await fleet.settle()
+    assert "PoolSpansDomains" not in placement_message(fleet)
+
+
+async def test_what_went_while_nobody_watched_is_found_when_the_watch_is_back(
+    fleet: Operator,
+) -> None:
+    add_engine(fleet, "vllm-0", "n1")
+    add_engine(fleet, "vllm-1", "n3")
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    deliver, fleet._deliver = fleet._deliver, lambda *_: None  # type: ignore[method-assign]
+    fleet.cluster._storage.watchers[:] = []
+    fleet.cluster.remove(POD, NAMESPACE, "vllm-1")
+    fleet.cluster.edit(NODE, "", "n1", {"spec": {"unschedulable": True}})
+    fleet.cluster.watch(deliver)
+    fleet.watcher.on_relist("Pod")
+    fleet.watcher.on_relist("Node")
+    await fleet.settle()
+    assert "PoolSpansDomains" not in placement_message(fleet)
+    assert "Cordoned: n1" in placement_message(fleet)

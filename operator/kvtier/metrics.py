@@ -71,6 +71,24 @@ class Metrics:
             ["namespace", "tier"],
             registry=self.registry,
         )
+        self._engines = Gauge(
+            "kvtier_tier_engines",
+            "Ready engines of a tier's pool.",
+            ["namespace", "tier"],
+            registry=self.registry,
+        )
+        self._engines_outside = Gauge(
+            "kvtier_tier_engines_outside",
+            "Engines of a tier that run outside of the domain in which its ranks belong.",
+            ["namespace", "tier"],
+            registry=self.registry,
+        )
+        self._ranks_outside = Gauge(
+            "kvtier_tier_ranks_outside",
+            "Ranks of a tier that run outside of the domain in which they belong.",
+            ["namespace", "tier"],
+            registry=self.registry,
+        )
         self._forced = Counter(
             "kvtier_forced_deletions",
             "Pods of lost nodes that were deleted by force.",
@@ -134,6 +152,13 @@ class Metrics:
         # A tier that never lost a node has 0, so that the first loss is an increase.
         self._forced.labels(namespace, tier)
 
+    def set_placement(
+        self, namespace: str, tier: str, *, engines: int, engines_outside: int, ranks_outside: int
+    ) -> None:
+        self._engines.labels(namespace, tier).set(engines)
+        self._engines_outside.labels(namespace, tier).set(engines_outside)
+        self._ranks_outside.labels(namespace, tier).set(ranks_outside)
+
     def count_forced_deletion(self, namespace: str, tier: str) -> None:
         self._forced.labels(namespace, tier).inc()
 
@@ -160,5 +185,8 @@ class Metrics:
             self._forced,
             self._certificate,
             self._findings,
+            self._engines,
+            self._engines_outside,
+            self._ranks_outside,
         ):
             series.remove_by_labels({"namespace": namespace, "tier": tier})

@@ -18,7 +18,7 @@ from controller_process import Controller, apply_tier, controller, get, wait_for
 from fault_proxy import FaultProxy, Seen, proxy, status, watch_error
 
 TIERS = ("alpha", "beta")
-WATCHED = 4
+WATCHED = 6
 LEASE_SECONDS = 10.0
 RECOVERY = 6.0
 """Seconds in which all is well again: watches try every 3 s, the Lease and reconciles sooner."""
@@ -194,7 +194,7 @@ def test_500_for_longer_than_the_lease_ends_nothing_and_is_over_at_once(setup: S
         wait_for(lambda: setup.controller.metric("kvtier_leader") == 0, seconds=30)
     for tier in TIERS:
         setup.wait_back(tier, old[tier])
-    # The Lease once a second, four watched kinds at 0.5, 1, 2, 3, 3 ... s.
+    # The Lease once a second, six watched kinds at 0.5, 1, 2, 3, 3 ... s.
     assert len(seen) <= 20 + WATCHED * 8, by_path(seen)
 
 

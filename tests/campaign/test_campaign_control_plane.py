@@ -119,8 +119,8 @@ def test_two_minutes_without_an_api_server_cost_no_more_than_the_ranks_that_die_
     assert replicas.restarts(name) == restarts
     assert tier.containers() == ranks
     assert not broken(report), broken(report)
-    # The Lease once a second, four watches every 3 s, and each tier with growing delay.
-    assert tries <= AWAY_SECONDS * (1 + 4 / 3) * 1.2 + 60, tries
+    # The Lease once a second, six watches every 3 s, and each tier with growing delay.
+    assert tries <= AWAY_SECONDS * (1 + 6 / 3) * 1.2 + 60, tries
     control_plane_row(
         f"API server away for {AWAY_SECONDS:.0f} s, a rank of another tier killed meanwhile",
         client_saw(report),

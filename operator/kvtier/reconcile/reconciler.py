@@ -41,7 +41,7 @@ from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.placing import ENGINE, Placer
 from kvtier.reconcile.queue import Result
 from kvtier.reconcile.record import RecordLost, is_recorded, is_stored, resolve, secret_names
-from kvtier.reconcile.telling import chosen, done, problems, refused_change
+from kvtier.reconcile.telling import chosen, count_placed, done, problems, refused_change
 from kvtier.render.render import RenderSettings
 from kvtier.store.protocol import Connect
 
@@ -225,6 +225,7 @@ class Reconciler:
             await self._tell(tier, [*problems(plan, report), *said])
         self._count_ranks(key, plan.ranks)
         self._metrics.set_findings(*key, findings=judgement.findings)
+        count_placed(self._metrics, key, place)
         self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
         self._note_waiting(memory, plan.ranks)
         return self._next(memory, plan, report)

@@ -50,7 +50,8 @@ class GenerationEntry:
 class Record:
     """All generations of a tier, oldest first; at most one is Live.
 
-    ``probe_token`` is None in a record of a release that had no probe, ``domain`` is the one that the first Ready engines chose, None before that.
+    ``probe_token`` is None in a record of a release that had no probe. ``domain`` is the one that
+    the first Ready engines chose, None before that.
     """
 
     identity_version: int

@@ -34,8 +34,11 @@ class Caller:
     namespace: str
     name: str
 
-    def start(self, *, labels: Mapping[str, str] | None = None) -> None:
-        """Make it and wait until it listens. It meets the Pod Security Standard `restricted`."""
+    def start(self, *, labels: Mapping[str, str] | None = None, node: str = "") -> None:
+        """Make it, on this node if one is named, and wait until it listens.
+
+        It meets the Pod Security Standard `restricted`.
+        """
         container = {
             "name": "caller",
             "image": IMAGE,
@@ -60,6 +63,7 @@ class Caller:
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [container],
+            **({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}),
         }
         metadata = {"name": self.name, "namespace": self.namespace, "labels": dict(labels or {})}
         self.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})

@@ -112,6 +112,9 @@ OTHER_EDITS: list[Mapping[str, Any]] = [
     {"store.labels": {"team": "a"}},
     {"store.nodeSelector": {"pool": "gpu"}},
     {"placement.domains": [{"name": "rack", "key": "example.com/rack"}]},
+    {"placement.within": "zone"},
+    {"placement.enforcement": "Required"},
+    {"placement.spread": "None"},
     {"placement.links": [{"domain": "zone", "bitsPerSecond": "25G", "roundTrip": "50us"}]},
     {"paused": True},
 ]

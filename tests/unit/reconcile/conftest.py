@@ -1,10 +1,12 @@
 """An operator on fakes, with and without a tier."""
 
 import pytest
+from pool_harness import NODES, add_node, leaves, placed_spec
 from tier_harness import Operator, spec
 from tls_tier import NAMES, TLS, put
 
 from certificates import Ca, Pair
+from kvtier.cluster.protocol import NODE
 from kvtier.reconcile.clock import FakeClock
 
 
@@ -50,3 +52,22 @@ async def served(operator: Operator, ca: Ca, first: Pair) -> Operator:
     await operator.settle()
     assert operator.condition("Ready")["status"] == "True", operator.condition("Ready")
     return operator
+
+
+@pytest.fixture
+def fleet(operator: Operator) -> Operator:
+    for name, leaf in NODES.items():
+        add_node(operator, name, leaf)
+    return operator
+
+
+@pytest.fixture
+async def unpinned(fleet: Operator) -> Operator:
+    """A Ready tier before any engine: a rank in each leaf."""
+    fleet.cluster.edit(NODE, "", "n2", {"spec": {"unschedulable": True}})
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    fleet.cluster.edit(NODE, "", "n2", {"spec": {"unschedulable": None}})
+    await fleet.settle()
+    assert leaves(fleet) == {"leaf-a", "leaf-b"}
+    return fleet

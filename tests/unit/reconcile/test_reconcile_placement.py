@@ -1,108 +1,24 @@
 """The reconciler on fakes: engines choose a domain, and ranks follow as far as nothing is lost."""
 
-import base64
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
+from pool_harness import (
+    LEAF,
+    NAMESPACE,
+    NODES,
+    add_engine,
+    add_node,
+    affinities,
+    engine_status,
+    fill,
+    leaves,
+    nodes_of,
+    placed_spec,
+    placement_message,
+    recorded,
+)
 from tier_harness import KEY, Operator, spec
 
-from kvtier.cluster.protocol import NODE, POD, SECRET, Object, Unavailable
-from kvtier.generation.record import from_json
-from kvtier.render.names import RECORD_KEY, acl_name
-
-LEAF = "example.com/leaf"
-DOMAINS = [{"name": "hostname", "key": "kubernetes.io/hostname"}, {"name": "leaf", "key": LEAF}]
-NODES = {"n1": "leaf-a", "n2": "leaf-a", "n3": "leaf-b", "n4": "leaf-b"}
-NAMESPACE = KEY[0]
-
-
-def placed_spec(**placement: Any) -> dict[str, Any]:
-    return {**spec(), "placement": {"domains": DOMAINS, "within": "leaf", **placement}}
-
-
-def add_node(operator: Operator, name: str, leaf: str | None, memory: str = "64Gi") -> None:
-    labels = {"kubernetes.io/hostname": name, **({LEAF: leaf} if leaf else {})}
-    operator.cluster.seed(
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-    )
-    since = operator.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
-    status = {"conditions": conditions, "allocatable": {"memory": memory}}
-    operator.cluster.edit(NODE, "", name, {"status": status})
-
-
-def add_engine(operator: Operator, name: str, node: str, *, ready: bool = True) -> None:
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": NAMESPACE, "name": name, "labels": {"kvtier.dev/tier": KEY[1]}},
-        "spec": {"nodeName": node, "containers": [{"name": "vllm"}]},
-        "status": engine_status(operator, ready=ready),
-    }
-    operator.cluster.seed(pod)
-
-
-def engine_status(operator: Operator, *, ready: bool) -> dict[str, Any]:
-    since = operator.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since}
-    return {"phase": "Running", "podIP": "", "conditions": [condition]}
-
-
-def nodes_of(operator: Operator) -> dict[str, str]:
-    return {
-        name: pod["spec"]["nodeName"]
-        for name, pod in operator.pods().items()
-        if name.startswith("demo-r")
-    }
-
-
-def leaves(operator: Operator) -> set[str]:
-    return {
-        operator.cluster.peek(NODE, "", node)["metadata"]["labels"][LEAF]  # type: ignore[index]
-        for node in nodes_of(operator).values()
-    }
-
-
-def affinities(operator: Operator) -> list[Mapping[str, Any]]:
-    templates = [each["spec"]["template"]["spec"] for each in operator.statefulsets().values()]
-    return [template.get("affinity", {}).get("nodeAffinity", {}) for template in templates]
-
-
-def recorded(operator: Operator) -> str | None:
-    secret = operator.cluster.peek(SECRET, NAMESPACE, acl_name(KEY[1]))
-    assert secret is not None
-    domain = from_json(base64.b64decode(secret["data"][RECORD_KEY])).domain
-    return str(domain) if domain else None
-
-
-def fill(operator: Operator) -> None:
-    """Engines store something on every rank."""
-    for name in nodes_of(operator):
-        operator.server(name).keys.add("kvt-x@chunk")
-
-
-def placement_message(operator: Operator) -> str:
-    return str(operator.condition("PlacementAccepted")["message"])
-
-
-@pytest.fixture
-def fleet(operator: Operator) -> Operator:
-    for name, leaf in NODES.items():
-        add_node(operator, name, leaf)
-    return operator
-
-
-@pytest.fixture
-async def unpinned(fleet: Operator) -> Operator:
-    """A Ready tier before any engine: a rank in each leaf."""
-    fleet.cluster.edit(NODE, "", "n2", {"spec": {"unschedulable": True}})
-    fleet.apply(placed_spec())
-    await fleet.settle()
-    fleet.cluster.edit(NODE, "", "n2", {"spec": {"unschedulable": None}})
-    await fleet.settle()
-    assert leaves(fleet) == {"leaf-a", "leaf-b"}
-    return fleet
+from kvtier.cluster.protocol import NODE, POD, SECRET, Unavailable
 
 
 async def test_before_any_engine_ranks_are_not_pinned(unpinned: Operator) -> None:
@@ -326,90 +242,3 @@ async def test_another_level_moves_empty_ranks_and_only_those(unpinned: Operator
     await unpinned.settle()
     assert set(nodes_of(unpinned).values()) == {"n1"}
     assert recorded(unpinned) == "hostname=n1"
-
-
-def requests(operator: Operator) -> list[tuple[str, str]]:
-    return [(each.verb, each.kind.kind) for each in operator.cluster.requests]
-
-
-async def test_events_that_tell_nothing_of_engines_and_nodes_cost_nothing(
-    fleet: Operator,
-) -> None:
-    add_engine(fleet, "vllm-0", "n1")
-    fleet.apply(placed_spec())
-    await fleet.settle()
-    fleet.cluster.requests.clear()
-    heartbeat = {"status": {"images": [{"names": ["a"]}]}}
-    for node in NODES:
-        fleet.cluster.edit(NODE, "", node, heartbeat)
-    fleet.cluster.edit(POD, NAMESPACE, "vllm-0", {"metadata": {"annotations": {"a": "b"}}})
-    unused: Object = {"spec": {"unschedulable": True}}
-    fleet.cluster.edit(NODE, "", "n4", unused)
-    fleet.cluster.remove(NODE, "", "n4")
-    await fleet.settle()
-    assert requests(fleet) == []
-
-
-async def test_a_relabelled_node_is_read_once_and_the_status_follows(fleet: Operator) -> None:
-    add_engine(fleet, "vllm-0", "n1")
-    fleet.apply(placed_spec())
-    await fleet.settle()
-    node = nodes_of(fleet)["demo-r0-0"]
-    fleet.cluster.requests.clear()
-    fleet.cluster.edit(NODE, "", node, {"metadata": {"labels": {LEAF: "leaf-c"}}})
-    await fleet.settle()
-    assert requests(fleet) == [("get", "Node"), ("apply_status", "KVCacheTier")]
-    assert fleet.status()["rankStates"][0]["domain"] == "leaf=leaf-c"
-    assert "RanksOutsideDomain" in placement_message(fleet)
-
-
-async def test_a_cordoned_and_a_removed_node_are_told_of(fleet: Operator) -> None:
-    add_engine(fleet, "vllm-0", "n1")
-    fleet.apply(placed_spec())
-    await fleet.settle()
-    node = nodes_of(fleet)["demo-r1-0"]
-    fleet.cluster.edit(NODE, "", node, {"spec": {"unschedulable": True}})
-    await fleet.settle()
-    assert f"RanksOnCordonedNodes: Cordoned: {node} (rank 1)" in placement_message(fleet)
-    fleet.cluster.edit(NODE, "", node, {"spec": {"unschedulable": None}})
-    await fleet.settle()
-    assert "RanksOnCordonedNodes" not in placement_message(fleet)
-    fleet.cluster.remove(NODE, "", node)
-    await fleet.settle()
-    assert f"RanksOutsideDomain: Rank 1 of 2 run outside of leaf=leaf-a: on {node} (leaf=?)" in (
-        placement_message(fleet)
-    )
-
-
-async def test_an_engine_that_loses_its_label_is_one_less(fleet: Operator) -> None:
-    add_engine(fleet, "vllm-0", "n1")
-    add_engine(fleet, "vllm-1", "n3")
-    fleet.apply(placed_spec())
-    await fleet.settle()
-    assert "PoolSpansDomains" in placement_message(fleet)
-    # Out of the watch's selector: the API server sends a deletion.
-    pod = fleet.cluster.peek(POD, NAMESPACE, "vllm-1")
-    assert pod is not None
-    fleet.cluster.edit(POD, NAMESPACE, "vllm-1", {"metadata": {"labels": None}})
-    fleet.watcher.on_engine({"type": "DELETED", "object": pod})
-    await fleet.settle()
-    assert "PoolSpansDomains" not in placement_message(fleet)
-
-
-async def test_what_went_while_nobody_watched_is_found_when_the_watch_is_back(
-    fleet: Operator,
-) -> None:
-    add_engine(fleet, "vllm-0", "n1")
-    add_engine(fleet, "vllm-1", "n3")
-    fleet.apply(placed_spec())
-    await fleet.settle()
-    deliver, fleet._deliver = fleet._deliver, lambda *_: None  # type: ignore[method-assign]
-    fleet.cluster._storage.watchers[:] = []
-    fleet.cluster.remove(POD, NAMESPACE, "vllm-1")
-    fleet.cluster.edit(NODE, "", "n1", {"spec": {"unschedulable": True}})
-    fleet.cluster.watch(deliver)
-    fleet.watcher.on_relist("Pod")
-    fleet.watcher.on_relist("Node")
-    await fleet.settle()
-    assert "PoolSpansDomains" not in placement_message(fleet)
-    assert "Cordoned: n1" in placement_message(fleet)

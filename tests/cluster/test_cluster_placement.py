@@ -122,6 +122,7 @@ def test_ranks_that_hold_something_stay_and_go_there_at_their_next_start(tier: T
     assert nodes_of(tier)[victim] == "node-3"
 
 
+@pytest.mark.timeout(240, func_only=True)
 def test_a_pool_that_moves_or_ends_is_told_of_and_moves_nothing_that_holds_kv(tier: Tier) -> None:
     engine_on(tier, "node-1")
     eventually(
@@ -142,6 +143,7 @@ def test_a_pool_that_moves_or_ends_is_told_of_and_moves_nothing_that_holds_kv(ti
     assert tier.containers() == before
 
 
+@pytest.mark.timeout(300, func_only=True)
 def test_the_status_follows_a_node_that_is_relabelled_cordoned_and_drained(
     tier: Tier, live: LiveCluster
 ) -> None:

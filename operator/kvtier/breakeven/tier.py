@@ -51,17 +51,25 @@ def t0_seconds(spec: KVCacheTierSpec) -> float | None:
     return parse_duration(pool.hit_latency) + parse_duration(pool.hit_engine_time)
 
 
-def declared_link(spec: KVCacheTierSpec) -> LinkFigures | None:
-    """The declared link of the farthest domain: what holds wherever the ranks end up."""
+def declared_link(spec: KVCacheTierSpec, *, reach: str | None = None) -> LinkFigures | None:
+    """The declared link that hits cross; None if none is declared.
+
+    ``reach`` names the farthest level between an engine and a rank, where they run already: then it
+    is the link of that level, or else of the next farther one that has any. Without it, the level
+    is ``placement.within``, and without that the farthest: what holds wherever the ranks end up.
+    """
     order = [domain.name for domain in spec.placement.domains]
     known = [link for link in spec.placement.links if link.domain in order]
     if not known:
         return None
-    farthest = max(known, key=lambda link: order.index(link.domain))
+    known.sort(key=lambda link: order.index(link.domain))
+    level = reach or spec.placement.within
+    least = order.index(level) if level in order else len(order)
+    found = next((link for link in known if order.index(link.domain) >= least), known[-1])
     return LinkFigures(
-        domain=farthest.domain,
-        bytes_per_second=farthest.bytes_per_second,
-        round_trip_seconds=farthest.round_trip_seconds,
+        domain=found.domain,
+        bytes_per_second=found.bytes_per_second,
+        round_trip_seconds=found.round_trip_seconds,
     )
 
 

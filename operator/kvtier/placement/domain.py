@@ -43,7 +43,7 @@ def choose(
     ready = [engine for engine in topology.engines if engine.ready]
     if chosen is not None and _stands(chosen, levels=topology.levels, within=within):
         inside = [engine for engine in ready if _is_in(chosen, engine, topology)]
-        if inside or not ready or not hold_nothing:
+        if inside or not hold_nothing:
             return chosen
     level = _level(topology, ready, within=within)
     found = _favourite(topology, ready, level) if level else None

@@ -3,13 +3,15 @@
 from typing import Any
 
 from kvtier.api.types import KVCacheTier
+from kvtier.breakeven.tier import declared_link
 from kvtier.placement.judgement import Judgement, judge, shown_before
 from kvtier.placement.topology_checks import Placed, check
 from kvtier.reconcile.memory import TierMemory
 
 
 def judged(memory: TierMemory, tier: KVCacheTier, place: Placed) -> Judgement:
-    """By the newest measured link of ``memory``, which then knows what is shown.
+    """By the newest measured link of ``memory``, which then knows what is shown; without one by the
+    link that is declared for where engines and ranks are.
 
     metadata.generation stands for the spec.
     """
@@ -17,7 +19,7 @@ def judged(memory: TierMemory, tier: KVCacheTier, place: Placed) -> Judgement:
     placed = sum(on_nodes.values()) == tier.spec.pool.ranks
     known: dict[str, Any] = {
         "generation": tier.metadata.generation,
-        "link": memory.link,
+        "link": memory.link or declared_link(tier.spec, reach=place.topology.farthest_link()),
         "engines": len(place.topology.engines) or None,
         "ranks_together": max(on_nodes.values()) if placed else None,
         "others": check(place),

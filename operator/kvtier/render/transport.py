@@ -42,7 +42,8 @@ def transport(spec: KVCacheTierSpec) -> Transport:
     x maxEngines) crosses one rank's share of the declared link, at least 0.25 s. Where that passes
     1 s, workers come down until it does not, or there is one left.
     """
-    link = declared_link(spec)
+    # Ranks may run outside of placement.within: the timeout must hold for them too.
+    link = declared_link(spec, reach=spec.placement.domains[-1].name)
     rate = link.bytes_per_second if link else DEFAULT_BITS_PER_SECOND / 8
     share = rate / spec.pool.ranks
     chunk = memory(spec).chunk_bytes

@@ -13,6 +13,7 @@ from kvtier.breakeven.tier import (
     Verdict,
     assess,
     chunk_bytes_per_rank,
+    declared_link,
     logical_bytes_per_token,
     wire_bytes_per_token,
 )
@@ -81,6 +82,38 @@ def test_bytes_per_token_is_taken_as_given(make_spec: MakeSpec) -> None:
 )
 def test_the_dtype_scales_the_size(make_spec: MakeSpec, dtype: str, bytes_: int) -> None:
     assert wire_bytes_per_token(make_spec({"model.kvCacheDtype": dtype})) == bytes_
+
+
+@pytest.mark.parametrize(
+    ("within", "reach", "judged"),
+    [
+        (None, None, "zone"),
+        ("rack", None, "rack"),
+        ("hostname", None, "rack"),
+        ("rack", "zone", "zone"),
+        (None, "hostname", "rack"),
+        (None, "rack", "rack"),
+        (None, "gone", "zone"),
+    ],
+)
+def test_the_link_is_that_of_where_ranks_run_or_else_of_where_they_are_to(
+    make_spec: MakeSpec, within: str | None, reach: str | None, judged: str
+) -> None:
+    names = ("hostname", "rack", "zone")
+    spec = make_spec(
+        {
+            "placement.domains": [{"name": name, "key": name} for name in names],
+            "placement.within": within,
+            # Not declared near to far, and none for one node.
+            "placement.links": [
+                {"domain": name, "bitsPerSecond": "25G", "roundTrip": "50us"}
+                for name in ("zone", "rack")
+            ],
+        }
+    )
+    found = declared_link(spec, reach=reach)
+    assert found is not None
+    assert found.domain == judged
 
 
 def test_the_farthest_declared_link_is_judged(make_spec: MakeSpec) -> None:

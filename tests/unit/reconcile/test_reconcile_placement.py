@@ -234,6 +234,41 @@ async def test_what_nodes_can_allocate_is_held_against_what_ranks_ask_for(
     )
 
 
+async def test_the_nodes_are_listed_once_while_ranks_wait_for_one(fleet: Operator) -> None:
+    def lists() -> int:
+        return sum((each.verb, each.kind) == ("list", NODE) for each in fleet.cluster.requests)
+
+    for name in NODES:
+        fleet.cluster.edit(NODE, "", name, {"spec": {"unschedulable": True}})
+    fleet.apply(placed_spec())
+    await fleet.settle()
+    for _ in range(3):
+        await fleet.clock.advance(20)
+        fleet.queue.add(KEY)
+        await fleet.settle()
+    assert lists() == 1
+    for name in NODES:
+        fleet.cluster.edit(NODE, "", name, {"spec": {"unschedulable": None}})
+    for rank in range(2):
+        fleet.cluster.remove(POD, NAMESPACE, f"demo-r{rank}-0")
+    await fleet.settle()
+    assert fleet.condition("Ready")["status"] == "True"
+    await fleet.resync()
+    assert lists() <= 2
+
+
+async def test_a_restart_that_is_due_takes_ranks_along_that_would_move(unpinned: Operator) -> None:
+    before = unpinned.uids()
+    bigger = spec(memoryPerRank="512Mi")["store"]
+    unpinned.apply({**placed_spec(), "store": bigger})
+    add_engine(unpinned, "vllm-0", "n1")
+    await unpinned.settle()
+    assert leaves(unpinned) == {"leaf-a"}
+    assert not set(before.values()) & set(unpinned.uids().values())
+    assert unpinned.recorder.reasons().count("RestartingAllRanks") == 1
+    assert "MovingRanks" not in unpinned.recorder.reasons()
+
+
 async def test_another_level_moves_empty_ranks_and_only_those(unpinned: Operator) -> None:
     add_engine(unpinned, "vllm-0", "n1")
     await unpinned.settle()

@@ -76,6 +76,13 @@ class TierMemory:
     def forget_full_read(self) -> None:
         self.full_at = float("-inf")
 
+    def note_waiting(self, ranks: Sequence[RankState], *, now: float) -> None:
+        """Take down since when some rank is not ready. ``now`` is monotonic."""
+        if all(state.ready for state in ranks):
+            self.waiting_since = None
+        elif self.waiting_since is None:
+            self.waiting_since = now
+
     def certificate_ends(self, ranks: Sequence[RankState]) -> list[float]:
         """When the certificates end that the tier has: its Secret's, and those that ranks serve."""
         running = {state.rank for state in ranks if state.tls}

@@ -227,17 +227,11 @@ class Reconciler:
         self._metrics.set_findings(*key, findings=judgement.findings)
         count_placed(self._metrics, key, place)
         self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
-        self._note_waiting(memory, plan.ranks)
+        memory.note_waiting(plan.ranks, now=self._clock.monotonic())
         return self._next(memory, plan, report)
 
     def _count_ranks(self, key: Key, ranks: Sequence[RankState]) -> None:
         self._metrics.set_tier(*key, ranks=len(ranks), ready=sum(state.ready for state in ranks))
-
-    def _note_waiting(self, memory: TierMemory, ranks: Sequence[RankState]) -> None:
-        if all(state.ready for state in ranks):
-            memory.waiting_since = None
-        elif memory.waiting_since is None:
-            memory.waiting_since = self._clock.monotonic()
 
     def _lack_pods(self, memory: TierMemory, states: Sequence[RankState]) -> bool:
         """Whether ranks have been without a pod for longer than making one takes."""
@@ -314,7 +308,7 @@ class Reconciler:
             await self._executor.free(lost, namespace=namespace, report=report)
             wait = look_again(ranks, nodes=memory.nodes, now=now)
             self._count_ranks((namespace, body["metadata"]["name"]), ranks)
-            self._note_waiting(memory, ranks)
+            memory.note_waiting(ranks, now=self._clock.monotonic())
         status = refused(
             body, reason=reason, message=message, now=self._now(), ranks=ranks, nodes=memory.nodes
         )

@@ -17,6 +17,7 @@ from kvtier.cluster.client import AioCluster
 from kvtier.cluster.protocol import POD
 from kvtier.plan.lost_nodes import node_facts
 from kvtier.plan.placement import engine_of
+from kvtier.plan.probing import REQUESTED
 from kvtier.reconcile.memory import Key, Memory
 from kvtier.reconcile.placing import ENGINE
 from kvtier.reconcile.queue import KeyedQueue
@@ -61,6 +62,7 @@ class Watcher:
                 metadata["uid"],
                 metadata["generation"],
                 metadata.get("deletionTimestamp"),
+                metadata.get("annotations", {}).get(REQUESTED),
             )
             if self._seen.get(key) == shown and event["type"] is not None:
                 return

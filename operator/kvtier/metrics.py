@@ -107,6 +107,33 @@ class Metrics:
             ["namespace", "tier", "severity"],
             registry=self.registry,
         )
+        self._probes = Counter(
+            "kvtier_probe_runs",
+            "Probes of a tier from one node, by result (success or error).",
+            ["namespace", "tier", "result"],
+            registry=self.registry,
+        )
+        self._probed_rate = Gauge(
+            "kvtier_probe_bytes_per_second",
+            "Bandwidth from all ranks into an engine's node, as last probed.",
+            ["namespace", "tier"],
+            registry=self.registry,
+        )
+        self._probed_round_trip = Gauge(
+            "kvtier_probe_round_trip_seconds",
+            "Round trip from an engine's node to the farthest rank, as last probed.",
+            ["namespace", "tier"],
+            registry=self.registry,
+        )
+        self._probed_at = Gauge(
+            "kvtier_probe_timestamp_seconds",
+            "When a tier was last probed, in seconds since the epoch.",
+            ["namespace", "tier"],
+            registry=self.registry,
+        )
+        self.probes_running = Gauge(
+            "kvtier_probes_running", "Probes that run now.", registry=self.registry
+        )
         self.queue_depth = Gauge(
             "kvtier_queue_depth", "Tiers that wait for a reconcile.", registry=self.registry
         )
@@ -176,6 +203,17 @@ class Metrics:
                 sum(found.severity is severity for found in findings)
             )
 
+    def count_probe(self, namespace: str, tier: str, *, result: str) -> None:
+        self._probes.labels(namespace, tier, result).inc()
+
+    def set_probed(
+        self, namespace: str, tier: str, *, bytes_per_second: float, round_trip: float, at: float
+    ) -> None:
+        """``at`` is in seconds since the epoch."""
+        self._probed_rate.labels(namespace, tier).set(bytes_per_second)
+        self._probed_round_trip.labels(namespace, tier).set(round_trip)
+        self._probed_at.labels(namespace, tier).set(at)
+
     def forget_tier(self, namespace: str, tier: str) -> None:
         """Drop every series of a deleted tier."""
         for series in (
@@ -188,5 +226,6 @@ class Metrics:
             self._engines,
             self._engines_outside,
             self._ranks_outside,
+            *(self._probes, self._probed_rate, self._probed_round_trip, self._probed_at),
         ):
             series.remove_by_labels({"namespace": namespace, "tier": tier})

@@ -51,6 +51,7 @@ class Options:
     resync: float = 300.0
     namespaces: tuple[str, ...] = ()
     valkey_images: Mapping[str, str] = field(default_factory=dict)
+    probe_image: str | None = None
 
 
 async def run_controller(options: Options) -> int:
@@ -128,7 +129,11 @@ async def _lead(
         connect=connector(connect_seconds=STORE_TIMEOUT, reply_seconds=STORE_TIMEOUT),
         recorder=Recorder(cluster, instance=options.identity),
         settings=ReconcilerSettings(
-            render=replace(render, valkey_images={**render.valkey_images, **options.valkey_images}),
+            render=replace(
+                render,
+                valkey_images={**render.valkey_images, **options.valkey_images},
+                probe_image=options.probe_image,
+            ),
             resync=options.resync,
         ),
         clock=SystemClock(),

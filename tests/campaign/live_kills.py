@@ -182,8 +182,11 @@ class Ground:
         if RECORD_KEY in data:
             record = from_json(base64.b64decode(data[RECORD_KEY]))
             found = {"operator": record.operator_token, "engine": record.live.token}
+            if record.probe_token is not None:
+                found["probe"] = record.probe_token
         elif TOKEN_KEY in data:
-            role = "operator" if metadata["name"].endswith("-operator") else "engine"
+            suffix = metadata["name"].rpartition("-")[2]
+            role = suffix if suffix in ("operator", "probe") else "engine"
             found = {role: base64.b64decode(data[TOKEN_KEY]).decode()}
         for role, token in found.items():
             self.tokens.setdefault((owner, role), set()).add(token)

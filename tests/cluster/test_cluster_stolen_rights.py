@@ -15,12 +15,14 @@ Right = tuple[str, str]
 CONTROLLER_MAY = (
     # The heart of it: whoever has the controller's token runs what he likes where tiers are.
     ("create", "statefulsets.apps"),
+    ("create", "jobs.batch"),
     ("get", "secrets"),
     ("delete", "pods"),
 )
 CONTROLLER_MAY_NOT = (
     ("list", "secrets"),
     ("watch", "secrets"),
+    ("list", "jobs.batch"),
     ("create", "pods"),
     ("create", "pods/exec"),
     ("get", "pods/log"),

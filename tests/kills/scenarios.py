@@ -12,6 +12,7 @@ from kvtier.cluster.protocol import (
     STATEFULSET,
     TIER,
 )
+from kvtier.plan.probing import REQUESTED
 from kvtier.render.names import POOL_LABEL
 from kvtier.store.protocol import REVISION_USER
 from small_tier import spec
@@ -160,6 +161,13 @@ async def engines_leave(world: World) -> None:
     await world.settle()
 
 
+async def probe_on_request(world: World) -> None:
+    """A tier that was measured is measured again, because somebody asks."""
+    await engines_choose(world)
+    world.cluster.edit(TIER, *KEY, {"metadata": {"annotations": {REQUESTED: world.at()}}})
+    await world.settle()
+
+
 async def create_beside_engines(world: World) -> None:
     place(world)
     add_engine(world, "engine-0", ZONES["zone-b"])
@@ -216,7 +224,7 @@ FROM_READY: dict[str, Scenario] = {
             *(change_live, change_and_restart, change_several, change_paused, change_twice),
             *(roll_one, roll_all),
             *(edit_children, delete_children, delete_pods, lose_users),
-            *(engines_choose, engines_leave),
+            *(engines_choose, engines_leave, probe_on_request),
         )
     },
     **{f"delete_secret_{which}": delete_secret(which) for which in ("acl", "operator", "engine")},

@@ -34,10 +34,11 @@ from kvtier.render.names import (
     acl_key,
     acl_name,
 )
+from kvtier.render.probe import NODE_ANNOTATION, PROBE_LABEL
 from kvtier.render.render import RenderSettings
 from kvtier.store.fake import FakeServer, FakeStores
 from kvtier.store.protocol import Address
-from small_tier import read_conf
+from small_tier import probe_message, read_conf
 
 KEY: Key = ("serving", "demo")
 RESYNC = 300.0
@@ -228,7 +229,9 @@ class World:
             cluster=self.cluster,
             connect=self.stores.connect,
             recorder=Recorder(self.cluster, instance="kvtier-0", clock=self.clock),
-            settings=ReconcilerSettings(render=RenderSettings(), resync=RESYNC),
+            settings=ReconcilerSettings(
+                render=RenderSettings(probe_image="example.org/kvtier:1"), resync=RESYNC
+            ),
             clock=self.clock,
             metrics=Metrics(),
             leads=lambda: True,
@@ -258,7 +261,9 @@ class World:
         self._changes += 1
         self._quiet_since = self.clock.seconds
         if obj["kind"] == POD.kind and event == "ADDED":
-            self.incarnations[obj["metadata"]["name"]] += 1
+            # A probe may be made again; its pod has another name each time.
+            if PROBE_LABEL not in obj["metadata"].get("labels", {}):
+                self.incarnations[obj["metadata"]["name"]] += 1
         elif obj["kind"] == SECRET.kind and event != "DELETED":
             self._note_tokens(obj)
 
@@ -271,10 +276,12 @@ class World:
             record = from_json(data[RECORD_KEY])
             found = {
                 "operator": [record.operator_token],
+                "probe": [record.probe_token] if record.probe_token else [],
                 "engine": [entry.token for entry in record.generations],
             }
         elif TOKEN_KEY in data:
-            role = "operator" if metadata["name"].endswith("-operator") else "engine"
+            suffix = metadata["name"].rpartition("-")[2]
+            role = suffix if suffix in ("operator", "probe") else "engine"
             found = {role: [data[TOKEN_KEY]]}
         for role, tokens in found.items():
             self.tokens.setdefault((owner, role), set()).update(tokens)
@@ -310,11 +317,17 @@ class World:
     def _work(self) -> None:
         """One step of the cluster's controllers and kubelets."""
         self.cluster.run_statefulsets()
+        self.cluster.run_jobs(self._probe)
         for pod in self.cluster.all(POD):
             if RANK_LABEL in pod["metadata"]["labels"]:
                 self._serve(pod)
         if self.clock.seconds >= self.collect_at:
             self.cluster.collect_garbage()
+
+    def _probe(self, job: Object) -> str:
+        """What a probe leaves; another node gives another figure."""
+        node = job["metadata"]["annotations"][NODE_ANNOTATION]
+        return probe_message(node, rate=1e9 + 1e8 * ord(node[-1]), at=self.clock.now())
 
     def _serve(self, pod: Object) -> None:
         """A Valkey for a new pod, with the ACL file that its Secret has now."""

@@ -134,6 +134,29 @@ _PLACEMENT_RULES = [
 ]
 
 
+class Probe(Model):
+    """How often links are measured."""
+
+    interval: Duration = Field(
+        default="6h",
+        description="Time between two probes of a tier on which nothing moved, from 10m.",
+        json_schema_extra=extra(
+            Change.LIVE,
+            rules=[
+                rule(
+                    f"!self.matches(r'{DURATION_PATTERN}') || (duration(self) >= duration('10m') &&"
+                    " duration(self) <= duration('720h'))",
+                    "from 10m to 720h",
+                )
+            ],
+        ),
+    )
+
+    @property
+    def interval_seconds(self) -> float:
+        return parse_duration(self.interval)
+
+
 class Placement(Model):
     model_config = ConfigDict(json_schema_extra=extra(rules=_PLACEMENT_RULES))
 
@@ -182,6 +205,10 @@ class Placement(Model):
         description="What the network between two nodes gives, by the nearest domain they share."
         " Without it the verdict is Unknown until it is measured.",
         json_schema_extra=extra(Change.LIVE, list_keys=["domain"]),
+    )
+    probe: Probe = Field(
+        default_factory=Probe,
+        description="How often links are measured from the engines' nodes.",
     )
     on_reject: OnReject = Field(
         default=OnReject.WARN,

@@ -137,6 +137,8 @@ DOMAIN_CHOSEN: Final = "DomainChosen"
 MOVING_RANKS: Final = "MovingRanks"
 CERTIFICATE_RELOADED: Final = "CertificateReloaded"
 VERDICT_CHANGED: Final = "VerdictChanged"
+PROBED: Final = "Probed"
+PROBE_FAILED: Final = "ProbeFailed"
 
 EVENT_REASONS: Final = (
     CREATED,
@@ -149,6 +151,8 @@ EVENT_REASONS: Final = (
     MOVING_RANKS,
     CERTIFICATE_RELOADED,
     VERDICT_CHANGED,
+    PROBED,
+    PROBE_FAILED,
 )
 
 CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {

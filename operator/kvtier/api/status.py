@@ -112,6 +112,13 @@ class MeasuredStatus(Model):
         json_schema_extra={"format": "date-time"},
     )
     ratio: float | None = Field(default=None, ge=0, description="B/B*; two digits.")
+    node: str | None = Field(
+        default=None, max_length=253, description="The engine's node that it was measured from."
+    )
+    lower_bound: bool | None = Field(
+        default=None,
+        description="The probe's own CPU was the limit: the link gives at least this.",
+    )
 
 
 class GenerationStatus(Model):

@@ -286,6 +286,11 @@ def _links(tier: KVCacheTier) -> list[str]:
             f"spec.placement.within: {placement.within!r} is no domain of this tier; write one of"
             f" {', '.join(names)}"
         )
+    if not 600 <= placement.probe.interval_seconds <= 720 * 3600:
+        found.append(
+            f"spec.placement.probe.interval: {placement.probe.interval} is not from 10m to 720h;"
+            " write how often links are to be measured, such as 6h"
+        )
     for index, link in enumerate(placement.links):
         path = f"spec.placement.links[{index}]"
         if link.domain not in names:

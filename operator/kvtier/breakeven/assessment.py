@@ -168,6 +168,10 @@ class Assessment:
         }
         if self.link.at is not None:
             document["at"] = self.link.at
+        if self.link.node is not None:
+            document["node"] = self.link.node
+        if self.link.lower_bound:
+            document["lowerBound"] = True
         return document
 
     def _break_even(self, rounded: Callable[[float], float]) -> dict[str, Any]:

@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SERIES=IMAGE",
         help="image of a Valkey series, for tiers that name none (may be repeated)",
     )
+    parser.add_argument(
+        "--probe-image", metavar="IMAGE", help="image of kvtier, for probes (without it: none)"
+    )
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
 
@@ -58,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         resync=_seconds("--resync", arguments.resync),
         listen=address("--listen", arguments.listen),
         valkey_images=dict(_image(text) for text in arguments.valkey_image),
+        probe_image=arguments.probe_image,
     )
     kopf.configure(
         debug=arguments.log_level == "debug",

@@ -13,6 +13,7 @@ from kvtier.render.render import RenderSettings, render
 
 OPERATOR_PLACEHOLDER = "REDACTED-operator-token"
 ENGINE_PLACEHOLDER = "REDACTED-engine-token"
+PROBE_PLACEHOLDER = "REDACTED-probe-token"
 CA_PLACEHOLDER = "ca.crt of Secret {name}\n"
 
 
@@ -28,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     tier = files.load(arguments.file)
     record = new_record(
-        tier.spec, operator_token=OPERATOR_PLACEHOLDER, engine_token=ENGINE_PLACEHOLDER
+        tier.spec,
+        operator_token=OPERATOR_PLACEHOLDER,
+        engine_token=ENGINE_PLACEHOLDER,
+        probe_token=PROBE_PLACEHOLDER,
     )
     tls = tier.spec.store.tls
     ca = CA_PLACEHOLDER.format(name=tls.secret_name) if tls else None

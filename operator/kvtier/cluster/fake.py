@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from kvtier.cluster import fake_workloads
+from kvtier.cluster import fake_jobs, fake_workloads
 from kvtier.cluster.fake_storage import WITH_STATUS, EventType, Id, Storage, error, identify
 from kvtier.cluster.protocol import FIELD_MANAGER, KINDS, Kind, Object
 from kvtier.reconcile.clock import Clock, SystemClock
@@ -212,6 +212,13 @@ class FakeCluster:
         ``ready`` says of a pod that runs whether its probe passes.
         """
         fake_workloads.run_statefulsets(self._storage, lost_nodes=self.lost_nodes, ready=ready)
+
+    def run_jobs(self, answer: fake_jobs.Answer) -> None:
+        """Play the Job controller and the kubelets of its pods, once.
+
+        ``answer`` says with which termination message a Job's pod ends, None while it runs.
+        """
+        fake_jobs.run_jobs(self._storage, answer=answer)
 
     async def _call(self, verb: str, where: Id, work: Callable[[], Answer]) -> Answer:
         await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from kvtier.cluster import fieldsets
 from kvtier.cluster.protocol import (
     FIELD_MANAGER,
+    JOB,
     POD,
     STATEFULSET,
     TIER,
@@ -25,8 +26,8 @@ Id = tuple[Kind, str, str]
 Owner = tuple[str, str, str]
 """Field manager, operation, subresource."""
 
-WITH_STATUS = (TIER, STATEFULSET, POD)
-_WITH_GENERATION = (TIER, STATEFULSET, POD)
+WITH_STATUS = (TIER, STATEFULSET, POD, JOB)
+_WITH_GENERATION = (TIER, STATEFULSET, POD, JOB)
 _MUTABLE_STATEFULSET_SPEC = {
     "minReadySeconds",
     "ordinals",

@@ -43,8 +43,9 @@ SECRET = Kind("v1", "secrets", "Secret")
 POD = Kind("v1", "pods", "Pod")
 NODE = Kind("v1", "nodes", "Node", namespaced=False)
 EVENT = Kind("v1", "events", "Event")
+JOB = Kind("batch/v1", "jobs", "Job")
 LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
-KINDS = (TIER, STATEFULSET, SERVICE, CONFIGMAP, SECRET, POD, NODE, EVENT, LEASE)
+KINDS = (TIER, STATEFULSET, SERVICE, CONFIGMAP, SECRET, POD, NODE, EVENT, JOB, LEASE)
 
 _BY_IDENTITY = {(kind.api_version, kind.kind): kind for kind in KINDS}
 
@@ -193,13 +194,14 @@ class Cluster(Protocol):
         uid: str,
         resource_version: str | None = None,
     ) -> None:
-        """Delete the object that has this uid (and version). Nothing to do if it is gone."""
+        """Delete the object that has this uid (and version), and what only it owns. Nothing to do
+        if it is gone."""
 
     async def force_delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """Like ``delete`` with grace period 0: for pods whose node is gone."""
 
     async def post(self, obj: Mapping[str, Any]) -> Object:
-        """Make a new object by POST: for Lease and Event, which are never applied."""
+        """Make a new object by POST: for Lease, Event and Job, which are never applied."""
 
     async def replace(self, obj: Mapping[str, Any]) -> Object:
         """PUT; ``metadata.resourceVersion`` must be set and is a precondition (Conflict)."""

@@ -6,6 +6,7 @@ from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.tier import declared_link
 from kvtier.placement.judgement import Judgement, judge, shown_before
 from kvtier.placement.topology_checks import Placed, check
+from kvtier.plan.probing import link_of
 from kvtier.reconcile.memory import TierMemory
 
 
@@ -15,6 +16,8 @@ def judged(memory: TierMemory, tier: KVCacheTier, place: Placed) -> Judgement:
 
     metadata.generation stands for the spec.
     """
+    # The status is where a measured link is kept.
+    memory.link = memory.link or link_of(tier.status, ranks=tier.spec.pool.ranks)
     on_nodes = place.topology.ranks_per_node()
     placed = sum(on_nodes.values()) == tier.spec.pool.ranks
     known: dict[str, Any] = {

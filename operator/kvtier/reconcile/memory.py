@@ -18,9 +18,33 @@ from kvtier.plan.observed import (
     TlsFacts,
     is_owned_by,
 )
+from kvtier.plan.probing import NodeResult, Places
 
 Key = tuple[str, str]
 """(namespace, name) of a tier."""
+
+
+@dataclass(slots=True)
+class ProbeMemory:
+    """A tier's probe as far as it has come.
+
+    ``looked``: whether a Job of another process was looked for. ``taken``: its name is another's.
+    ``job`` is the uid of the one that runs from ``node``, ``pending`` are the nodes that come after
+    it, ``results`` those that are done. ``places`` are what this probe, or the last one, is of,
+    ``asked`` the request that it has heard. ``next_look`` and ``not_before`` are monotonic.
+    """
+
+    looked: bool = False
+    taken: bool = False
+    job: str | None = None
+    node: str = ""
+    pending: list[str] = field(default_factory=list)
+    results: list[NodeResult] = field(default_factory=list)
+    places: Places | None = None
+    asked: str | None = None
+    failures: int = 0
+    next_look: float = 0.0
+    not_before: float = 0.0
 
 
 @dataclass(slots=True)
@@ -60,6 +84,7 @@ class TierMemory:
     """Monotonic time at which ranks were first found not to be ready, None if all are."""
     asked_at: dict[int, tuple[str, float]] = field(default_factory=dict)
     """By rank that did not answer: the run of its server, and when it was tried last."""
+    probe: ProbeMemory = field(default_factory=ProbeMemory)
     futile: dict[ChildKey, str] = field(default_factory=dict)
     """By child: the resourceVersion at which applying the intent changed nothing."""
 

@@ -1,9 +1,10 @@
 """Reading one tier and everything around it, no more than what changed."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
+from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.types import KVCacheTier
 from kvtier.cluster.protocol import (
     CONFIGMAP,
@@ -24,6 +25,7 @@ from kvtier.generation.record import Record
 from kvtier.plan.lost_nodes import needs_its_node, node_facts
 from kvtier.plan.observed import RankState, StoreFacts, TlsFacts, is_owned_by
 from kvtier.plan.plan import STORE_RETRY
+from kvtier.plan.ranks import surviving_ranks
 from kvtier.plan.refusals import refusals
 from kvtier.plan.tls import hosts, published_ca, rank_address, trusted_ca, usable
 from kvtier.reconcile.certificate import examine
@@ -71,6 +73,20 @@ class Observer:
             # After their StatefulSets: no event tells of a pod, so what is read of pods may not be
             # older than the StatefulSet whose event is then taken for known.
             await read(POD)
+
+    async def read_survivors(self, memory: TierMemory, body: Object) -> Sequence[RankState] | None:
+        """The ranks of a tier whose spec does not tell them, None if it has none."""
+        metadata = body["metadata"]
+        if len(metadata["name"]) > MAX_NAME_LENGTH:
+            # It never had any, and the API server refuses to list by too long a label.
+            return None
+        memory.nodes.clear()
+        await self.read_children(memory, metadata, kinds={STATEFULSET.kind})
+        known = (entry["rank"] for entry in (body.get("status") or {}).get("rankStates", ()))
+        found = surviving_ranks(
+            metadata["uid"], known=known, children=memory.children, pods=memory.pods
+        )
+        return found or None
 
     async def read_foreign(self, memory: TierMemory, tier: KVCacheTier) -> None:
         """Look again at objects of others that occupy one of the tier's names."""

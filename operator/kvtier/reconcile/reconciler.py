@@ -7,13 +7,11 @@ from datetime import UTC
 from typing import Protocol
 
 from kvtier.api import reasons
-from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTier
 from kvtier.cluster.protocol import (
     NODE,
     POD,
-    STATEFULSET,
     TIER,
     ApiError,
     Cluster,
@@ -30,7 +28,7 @@ from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
 from kvtier.plan.placement import placed
 from kvtier.plan.plan import make_plan
-from kvtier.plan.ranks import rank_states, surviving_ranks
+from kvtier.plan.ranks import rank_states
 from kvtier.plan.status import Outcome, project, refused
 from kvtier.plan.verdict import verdict_events
 from kvtier.reconcile.clock import Clock
@@ -39,6 +37,7 @@ from kvtier.reconcile.judging import judged
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.placing import ENGINE, Placer
+from kvtier.reconcile.probing import Prober
 from kvtier.reconcile.queue import Result
 from kvtier.reconcile.record import RecordLost, is_recorded, is_stored, resolve, secret_names
 from kvtier.reconcile.telling import chosen, count_placed, done, problems, refused_change
@@ -94,6 +93,9 @@ class Reconciler:
         self._observer = Observer(cluster=cluster, connect=connect)
         self._placer = Placer(cluster=cluster, connect=connect)
         self._leads = leads
+        self._prober = Prober(
+            cluster=cluster, image=settings.render.probe_image, leads=leads, metrics=metrics
+        )
         self._executor = Executor(cluster=cluster, connect=connect, leads=leads)
         self.memory = Memory()
 
@@ -108,6 +110,7 @@ class Reconciler:
             if body is None or "deletionTimestamp" in body["metadata"]:
                 # The garbage collector takes the children by their owner references.
                 self.memory.forget(key)
+                self._prober.forget(key)
                 self._metrics.forget_tier(*key)
                 return Result()
             before, memory = memory, self.memory.renew(key, body)
@@ -116,7 +119,7 @@ class Reconciler:
         try:
             tier = parse_tier(memory.body)
         except InvalidTier as error:
-            survivors = await self._survivors(memory, memory.body)
+            survivors = await self._observer.read_survivors(memory, memory.body)
             return await self._refuse(memory, reasons.INVALID_SPEC, str(error), ranks=survivors)
         await self._read(memory, tier, kinds=CHILD_KINDS if full else dirty, full=full)
         states = rank_states(tier, children=memory.children, pods=memory.pods)
@@ -160,20 +163,6 @@ class Reconciler:
         if full:
             memory.full_at = self._clock.monotonic()
 
-    async def _survivors(self, memory: TierMemory, body: Object) -> Sequence[RankState] | None:
-        """The ranks of a tier whose spec does not tell them, None if it has none."""
-        metadata = body["metadata"]
-        if len(metadata["name"]) > MAX_NAME_LENGTH:
-            # It never had any, and the API server refuses to list by too long a label.
-            return None
-        memory.nodes.clear()
-        await self._observer.read_children(memory, metadata, kinds={STATEFULSET.kind})
-        known = (entry["rank"] for entry in (body.get("status") or {}).get("rankStates", ()))
-        found = surviving_ranks(
-            metadata["uid"], known=known, children=memory.children, pods=memory.pods
-        )
-        return found or None
-
     async def _bring_about(
         self, key: Key, memory: TierMemory, tier: KVCacheTier, record: Record
     ) -> Result:
@@ -214,11 +203,15 @@ class Reconciler:
         if is_stored(memory, tier):
             memory.record = record
         memory.restart_reason = None if plan.restarts else plan.restart_reason
+        probed = await self._prober.look(
+            key, memory, tier, topology=place.topology, plan=plan, report=report, clock=self._clock
+        )
+        judgement = judged(memory, tier, place)
         changed = await self._write_status(memory, observed, plan, report, judgement)
         recorded = is_recorded(memory, tier, record)
         told = chosen(before, record, place=place) if recorded else ()
         changes = done(report, tier=tier, new_domain=bool(told))
-        await self._tell(tier, [*told, *plan.events, *changes])
+        await self._tell(tier, [*told, *plan.events, *changes, *probed.events])
         await self._tell_forced(memory, report)
         if changed:
             said = verdict_events(tier.status, memory.written or {}, judgement=judgement)
@@ -228,7 +221,7 @@ class Reconciler:
         count_placed(self._metrics, key, place)
         self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
         memory.note_waiting(plan.ranks, now=self._clock.monotonic())
-        return self._next(memory, plan, report)
+        return self._next(memory, probed.sooner(plan), report)
 
     def _count_ranks(self, key: Key, ranks: Sequence[RankState]) -> None:
         self._metrics.set_tier(*key, ranks=len(ranks), ready=sum(state.ready for state in ranks))

@@ -3,11 +3,13 @@
 import base64
 import binascii
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.acl import OPERATOR_USER
 from kvtier.generation.identity import generation_id
 from kvtier.generation.record import (
+    TOKEN_PATTERN,
     InvalidRecord,
     LaterRecord,
     Record,
@@ -19,7 +21,14 @@ from kvtier.plan.observed import RankState, is_owned_by
 from kvtier.plan.tls import published_ca, rank_address, trusted_ca
 from kvtier.reconcile.memory import TierMemory
 from kvtier.redact import new_token
-from kvtier.render.names import RECORD_KEY, TOKEN_KEY, acl_name, engine_secret_name, operator_name
+from kvtier.render.names import (
+    RECORD_KEY,
+    TOKEN_KEY,
+    acl_name,
+    engine_secret_name,
+    operator_name,
+    probe_name,
+)
 from kvtier.store.protocol import Connect, Credentials, StoreError
 
 
@@ -30,7 +39,8 @@ class RecordLost(Exception):
 def secret_names(tier: KVCacheTier) -> list[str]:
     """The Secrets that hold a tier's record and tokens."""
     name = tier.metadata.name
-    return [operator_name(name), acl_name(name), engine_secret_name(name, generation_id(tier.spec))]
+    engine = engine_secret_name(name, generation_id(tier.spec))
+    return [operator_name(name), acl_name(name), probe_name(name), engine]
 
 
 def is_stored(memory: TierMemory, tier: KVCacheTier) -> bool:
@@ -53,9 +63,26 @@ async def resolve(
 ) -> Record:
     """The record as stored; else adopted from tokens and ranks that are left; else a new one.
 
-    Raises RecordLost when ranks run whose users nobody can name: new tokens would lock engines
-    out of a cache that still serves them.
+    One of a release that had no probe gets a token for it, which running ranks load as they do any
+    user. Raises RecordLost when ranks run whose users nobody can name: new tokens would lock
+    engines out of a cache that still serves them.
     """
+    found = await _resolve(tier, memory=memory, states=states, connect=connect, token=token)
+    if found.probe_token is not None:
+        return found
+    known = _value(memory, tier, probe_name(tier.metadata.name), TOKEN_KEY)
+    usable = known is not None and TOKEN_PATTERN.fullmatch(known)
+    return replace(found, probe_token=known if usable else token())
+
+
+async def _resolve(
+    tier: KVCacheTier,
+    *,
+    memory: TierMemory,
+    states: Iterable[RankState],
+    connect: Connect,
+    token: Callable[[], str],
+) -> Record:
     name = tier.metadata.name
     stored = _value(memory, tier, acl_name(name), RECORD_KEY)
     unreadable = ""

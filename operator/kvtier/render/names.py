@@ -33,6 +33,11 @@ def operator_name(tier: str) -> str:
     return f"{tier}-operator"
 
 
+def probe_name(tier: str) -> str:
+    """Secret with the probe's token, and the Job that probes."""
+    return f"{tier}-probe"
+
+
 def engine_secret_name(tier: str, generation: str) -> str:
     """Secret that engines mount."""
     return f"{tier}-engine-{generation}"

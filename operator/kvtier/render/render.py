@@ -8,6 +8,7 @@ from kvtier.api.types import KVCacheTier, StoreVersion
 from kvtier.generation.record import Record
 from kvtier.render.configmap import configmap
 from kvtier.render.engine import engine_secret
+from kvtier.render.probe import probe_secret
 from kvtier.render.secrets import acl_secret, operator_secret
 from kvtier.render.service import service
 from kvtier.render.statefulset import statefulset
@@ -19,9 +20,11 @@ def _default_images() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RenderSettings:
-    """What an installation decides: the image of each Valkey series, where a tier names none."""
+    """What an installation decides: the image of each Valkey series, where a tier names none, and
+    kvtier's own, which probes; None: nothing is probed."""
 
     valkey_images: Mapping[str, str] = field(default_factory=_default_images)
+    probe_image: str | None = None
 
     def image(self, tier: KVCacheTier) -> str:
         store = tier.spec.store
@@ -46,6 +49,7 @@ def render(
         acl_secret(tier, record),
         configmap(tier),
         engine_secret(tier, record, ca=ca),
+        *([probe_secret(tier, record, ca=ca)] if record.probe_token is not None else []),
         *(service(tier, rank) for rank in ranks),
         *(statefulset(tier, rank, image=image, domain=record.domain) for rank in ranks),
     ]

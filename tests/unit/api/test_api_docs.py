@@ -63,6 +63,7 @@ EDITS: dict[str, Any] = {
     "placement.spread": "None",
     "placement.links": [LINK],
     "placement.onReject": "Block",
+    "placement.probe.interval": "1h",
     "paused": True,
 }
 

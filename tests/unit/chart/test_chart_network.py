@@ -10,6 +10,7 @@ from chart_helm import NAMESPACE, ROOT, Helm
 from kvtier.api.load import load_file
 from kvtier.generation.record import new_record
 from kvtier.redact import new_token
+from kvtier.render.probe import probe_job
 from kvtier.render.render import RenderSettings, render
 
 SAMPLES = ROOT / "deploy/samples"
@@ -55,6 +56,28 @@ def controller(helm: Helm) -> Labels:
     return labels
 
 
+def probe() -> Labels:
+    """Labels of a probe's pod."""
+    tier = load_file(str(SAMPLES / "smallest.yaml"))
+    job = probe_job(tier, "node", image="kvtier")
+    labels: Labels = job["spec"]["template"]["metadata"]["labels"]
+    return labels
+
+
+def test_the_samples_probe_policy_lets_probes_out_to_ranks_and_nobody_in(
+    policies: dict[str, dict[str, Any]], rank: Labels, engine: Labels
+) -> None:
+    policy = policies["kvtier-probes"]
+    assert selects(policy["podSelector"], probe())
+    assert not selects(policy["podSelector"], rank)
+    assert not selects(policy["podSelector"], engine)
+    to_ranks, dns = policy["egress"]
+    assert selects(to_ranks["to"][0]["podSelector"], rank)
+    assert {port["port"] for port in to_ranks["ports"]} == {6379}
+    assert {port["port"] for port in dns["ports"]} == {53}
+    assert policy["ingress"] == []
+
+
 def test_the_samples_rank_policy_covers_ranks_only_and_lets_engines_and_the_controller_in(
     helm: Helm, policies: dict[str, dict[str, Any]], rank: Labels, engine: Labels
 ) -> None:
@@ -63,10 +86,13 @@ def test_the_samples_rank_policy_covers_ranks_only_and_lets_engines_and_the_cont
     assert not selects(policy["podSelector"], engine)
     (rule,) = policy["ingress"]
     assert rule["ports"] == [{"port": 6379, "protocol": "TCP"}]
-    engines, controllers = rule["from"]
+    engines, probes, controllers = rule["from"]
     assert "namespaceSelector" not in engines, "engines of another namespace have another tier"
     assert selects(engines["podSelector"], engine)
     assert not selects(engines["podSelector"], rank)
+    assert "namespaceSelector" not in probes
+    assert selects(probes["podSelector"], probe())
+    assert not selects(probes["podSelector"], rank)
     assert selects(controllers["namespaceSelector"], {"kubernetes.io/metadata.name": NAMESPACE})
     assert selects(controllers["podSelector"], controller(helm))
     assert policy["egress"] == []

@@ -145,7 +145,7 @@ def test_render_prints_every_child(tier_file: TierFile) -> None:
     names = {(found["kind"], found["metadata"]["name"]) for found in objects}
     assert {("StatefulSet", f"llama-prefill-r{rank}") for rank in range(8)} <= names
     assert {("Service", f"llama-prefill-r{rank}") for rank in range(8)} <= names
-    assert len(names) == len(objects) == 2 * 8 + 4
+    assert len(names) == len(objects) == 2 * 8 + 5
     assert {found["metadata"]["namespace"] for found in objects} == {"models"}
 
 
@@ -162,7 +162,7 @@ def test_render_shows_placeholders_for_tokens(tier_file: TierFile) -> None:
         for found in secrets
         if "token" in found["data"]
     }
-    assert tokens == {"REDACTED-operator-token", "REDACTED-engine-token"}
+    assert tokens == {f"REDACTED-{whose}-token" for whose in ("operator", "engine", "probe")}
 
 
 def test_render_is_the_same_every_time(tier_file: TierFile) -> None:

@@ -102,6 +102,7 @@ OTHER_EDITS: list[Mapping[str, Any]] = [
     {"workload.requestsPerSecond": "0.5", "workload.hitRate": "0.5"},
     {"workload.targetTTFT": "2s", "workload.workingSetTokens": 1000},
     {"placement.onReject": "Block"},
+    {"placement.probe.interval": "1h"},
     {"store.memoryPerRank": "128Gi"},
     {"store.image": "registry.example/valkey:9.1"},
     {"store.version": "8.1"},

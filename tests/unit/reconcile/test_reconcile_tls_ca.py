@@ -83,7 +83,7 @@ async def test_no_rank_loads_a_certificate_of_another_ca_before_engines_are_give
     refused = []
 
     def refuse(request: Any, moment: str) -> Exception | None:
-        if (request.verb, request.kind, moment) != ("apply", SECRET, when) or len(refused) > 2:
+        if (request.verb, request.kind, moment) != ("apply", SECRET, when) or len(refused) > 5:
             return None
         refused.append(request)
         return Forbidden(status=403, reason="Forbidden", message="no")
@@ -98,7 +98,7 @@ async def test_no_rank_loads_a_certificate_of_another_ca_before_engines_are_give
         if when == "after":
             break
         assert engine_files(served)["ca.crt"] == ca.pem
-    refused.extend([None] * 3)
+    refused.extend([None] * 6)
     await again(served, 5)
     assert not set(old) & set(certificates(served))
     assert served.condition("Ready")["status"] == "True"

@@ -153,6 +153,7 @@ async def test_a_measured_link_gives_the_verdict(operator: Operator) -> None:
         "roundTripSeconds": 0.00005,
         "evidence": "Probed",
         "at": "2026-11-30T01:00:00Z",
+        "node": "node-1",
         "ratio": 590.0,
     }
     event = operator.recorder.events[-1]

@@ -12,11 +12,12 @@ from kvtier.plan.observed import EventSpec
 from kvtier.reconcile.clock import FakeClock
 from kvtier.reconcile.memory import Key
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
-from kvtier.render.names import POOL_LABEL, TLS_VOLUME, acl_key, acl_name
+from kvtier.render.names import POOL_LABEL, RANK_LABEL, TLS_VOLUME, acl_key, acl_name
+from kvtier.render.probe import NODE_ANNOTATION
 from kvtier.render.render import RenderSettings
 from kvtier.store.fake import FakeServer, FakeStores
 from kvtier.store.protocol import Address
-from small_tier import read_conf, spec
+from small_tier import probe_message, read_conf, spec
 
 KEY: Key = ("serving", "demo")
 RESYNC = 300.0
@@ -55,6 +56,7 @@ class Operator:
         self.cluster = FakeCluster(clock=clock)
         self.stores = FakeStores()
         self.leads = True
+        self.links: dict[str, float | None] = {}
         self._seen_pods: dict[Address, str] = {}
         self._watching = False
         self.restart()
@@ -67,7 +69,9 @@ class Operator:
             cluster=self.cluster,
             connect=self.stores.connect,
             recorder=self.recorder,
-            settings=ReconcilerSettings(render=RenderSettings(), resync=RESYNC),
+            settings=ReconcilerSettings(
+                render=RenderSettings(probe_image="example.org/kvtier:1"), resync=RESYNC
+            ),
             clock=self.clock,
             metrics=self.metrics,
             leads=lambda: self.leads,
@@ -120,15 +124,22 @@ class Operator:
             await self.reconcile_all()
             if kubelets:
                 self.cluster.run_statefulsets()
+                self.cluster.run_jobs(self._probe)
                 self._start_servers()
             if not self.queue.dirty:
                 return
         raise AssertionError(f"not settled after {rounds} rounds: {self.queue.dirty}")
 
+    def _probe(self, job: Object) -> str | None:
+        """What a probe leaves: ``links`` are by node bytes/s of each rank, None: it still runs."""
+        node = job["metadata"]["annotations"][NODE_ANNOTATION]
+        rate = self.links.get(node, 1e9)
+        return None if rate is None else probe_message(node, rate=rate, at=self.clock.now())
+
     def _start_servers(self) -> None:
         """A Valkey for each new pod, with the ACL file that its Secret has now."""
         for pod in self.cluster.all(POD):
-            if POOL_LABEL in pod["metadata"].get("labels", {}):
+            if RANK_LABEL not in pod["metadata"].get("labels", {}):
                 continue
             address = Address(host=pod["status"].get("podIP", ""))
             uid = pod["metadata"]["uid"]
@@ -144,6 +155,15 @@ class Operator:
                 settings=read_conf(self.cluster, namespace=KEY[0], tier=KEY[1]),
                 mounted=mounted_certificate(self.cluster, pod),
             )
+
+    def deliver_users(self) -> None:
+        """What kubelets do with a changed ACL file."""
+        secret = self.cluster.peek(SECRET, KEY[0], acl_name(KEY[1]))
+        assert secret is not None
+        for name, pod in self.pods().items():
+            if rank := pod["metadata"]["labels"].get(RANK_LABEL):
+                data = secret["data"][acl_key(int(rank))]
+                self.server(name).acl_file = base64.b64decode(data).decode()
 
     def status(self) -> dict[str, Any]:
         tier = self.cluster.peek(TIER, *KEY)

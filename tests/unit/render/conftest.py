@@ -53,5 +53,8 @@ def make_tier() -> MakeTier:
 @pytest.fixture(scope="session")
 def make_record() -> Callable[[KVCacheTier], Record]:
     return lambda tier: new_record(
-        tier.spec, operator_token="kvtt-0f0f0f0f", engine_token="kvtt-1e1e1e1e"
+        tier.spec,
+        operator_token="kvtt-0f0f0f0f",
+        engine_token="kvtt-1e1e1e1e",
+        probe_token="kvtt-3c3c3c3c",
     )

@@ -106,6 +106,7 @@ def test_ranks_that_hold_nothing_follow_the_first_ready_engine_to_its_leaf(tier:
     assert all(tier.containers()[rank] == before[rank] for rank in stayed)
     eventually(lambda: tier.events("DomainChosen"), seconds=10, what="an event DomainChosen")
     assert len(tier.events("MovingRanks")) == 1
+    assert not tier.events("ProbeFailed"), "probed while ranks moved"
 
 
 def test_ranks_that_hold_something_stay_and_go_there_at_their_next_start(tier: Tier) -> None:
@@ -154,6 +155,8 @@ def test_the_status_follows_a_node_that_is_relabelled_cordoned_and_drained(
         what="all ranks are in leaf-a",
     )
     tier.wait_ready()
+    # A rank that holds nothing would leave a node that leaves the domain.
+    tier.engine().store(chunks=CHUNKS)
     before = tier.containers()
     held = [rank for rank, node in nodes_of(tier).items() if node == "node-2"]
     assert held, nodes_of(tier)

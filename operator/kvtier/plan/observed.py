@@ -220,7 +220,8 @@ class RankState:
 class Plan:
     """What to do, in this order: creates, applies, pod deletions, store actions.
 
-    ``moves`` are pods of ranks that hold nothing, to be made again where the ranks belong.
+    ``moves`` are pods of ranks that hold nothing, to be made again where the ranks belong;
+    ``moving`` all such ranks, also those whose StatefulSet does not know yet where that is.
     ``lost`` are pods to delete by force, since no kubelet will.
     ``conflicts`` are names that others have, ``leftovers`` names that a deleted tier of the same
     name still has. ``outdated`` are the ranks whose pods were not made from what the spec asks for.
@@ -235,6 +236,7 @@ class Plan:
     restarts: tuple[Delete, ...] = ()
     lost: tuple[Delete, ...] = ()
     moves: tuple[Delete, ...] = ()
+    moving: tuple[int, ...] = ()
     store_actions: tuple[StoreAction, ...] = ()
     conflicts: tuple[ChildKey, ...] = ()
     leftovers: tuple[ChildKey, ...] = ()

@@ -162,17 +162,20 @@ def holds_nothing(state: RankState, keys: Mapping[int, int]) -> bool:
     return state.address is None or keys.get(state.rank) == 0
 
 
+def moving(observed: Observed, states: Sequence[RankState]) -> tuple[RankState, ...]:
+    """The ranks that belong elsewhere and have nothing to lose by going there."""
+    tier, record = observed.tier, observed.record
+    place = topology_of(tier, nodes=observed.nodes, engines=observed.engines, states=states)
+    found = _misplaced(tier, record, topology=place, states=states)
+    return tuple(state for state in found if holds_nothing(state, observed.keys))
+
+
 def moves(
     observed: Observed, *, states: Sequence[RankState], intents: Mapping[ChildKey, Object]
 ) -> tuple[tuple[Delete, ...], tuple[EventSpec, ...]]:
-    """The pods to delete so that their ranks start in the domain, and what to tell about it."""
+    """The pods to delete so that these ranks start in the domain, and what to tell about it."""
     tier, record = observed.tier, observed.record
-    place = topology_of(tier, nodes=observed.nodes, engines=observed.engines, states=states)
-    going = [
-        state
-        for state in _misplaced(tier, record, topology=place, states=states)
-        if holds_nothing(state, observed.keys) and _is_settled(tier, state, observed, intents)
-    ]
+    going = [state for state in states if _is_settled(tier, state, observed, intents)]
     if not going:
         return (), ()
     ranks = ", ".join(str(state.rank) for state in going)

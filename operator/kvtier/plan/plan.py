@@ -23,7 +23,7 @@ from kvtier.plan.observed import (
     child_key,
     is_owned_by,
 )
-from kvtier.plan.placement import moves
+from kvtier.plan.placement import moves, moving
 from kvtier.plan.ranks import outdated, rank_states, restarts
 from kvtier.render.render import RenderSettings, render
 from kvtier.render.valkey_conf import settings as valkey_settings
@@ -74,9 +74,10 @@ def make_plan(
     actions = _store_actions(observed, ranks, outdated=stale)
     reason = restart_field(intents, observed.children) or restart_reason
     pods, events = restarts(observed, states=ranks, intents=by_key, stale=stale, reason=reason)
+    going = moving(observed, ranks)
     moved: tuple[Delete, ...] = ()
     if not pods and not stale:
-        moved, events = moves(observed, states=ranks, intents=by_key)
+        moved, events = moves(observed, states=going, intents=by_key)
     if waits_for or any(apply.intent["kind"] == "StatefulSet" for apply in children.applies):
         # A pod that is made now could still be made from the template that is being put right.
         pods, moved, events = (), (), ()
@@ -93,6 +94,7 @@ def make_plan(
         conflicts=children.conflicts,
         leftovers=children.leftovers,
         outdated=stale,
+        moving=tuple(state.rank for state in going),
         restart_reason=restart_reason,
         waits_for=waits_for,
         store_actions=done,

@@ -101,7 +101,7 @@ class Prober:
         """
         ranks = tier.spec.pool.ranks
         # Only of a rank that is as wanted it is known that the probe can log in.
-        settled = not report.failures and not plan.restarts and not plan.moves
+        settled = not (report.failures or plan.restarts or plan.outdated or plan.moving)
         settled = settled and len(memory.proven) == ranks
         progress = Progress()
         try:

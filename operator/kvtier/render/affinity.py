@@ -18,6 +18,14 @@ GPU_TAINTS: Final = (
 )
 """Taints of nodes with accelerators: each is named after the resource that the node offers."""
 
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+SKEW_OF_A_PREFERENCE: Final = 4
+"""``maxSkew`` per rank beside a preferred domain. The scheduler weighs both preferences alike: with
+a skew of 1 the first empty node outside is worth as much as the domain. It scores a node with
+``ranks there x ln(nodes + 2) + maxSkew - 1`` in proportion to the greatest, so this much leaves an
+empty node two thirds of the domain's worth at most, with all ranks on one node of a thousand.
+"""
+
 
 def affinity(tier: KVCacheTier, domain: Domain | None) -> dict[str, Any] | None:
     """The node affinity that brings ranks into the domain; None without one, and where
@@ -30,11 +38,10 @@ def affinity(tier: KVCacheTier, domain: Domain | None) -> dict[str, Any] | None:
     if tier.spec.placement.enforcement is Enforcement.REQUIRED:
         terms = {"nodeSelectorTerms": [term]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    preference = [{"weight": 100, "preference": term}]
-    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preference}}
+    return {"nodeAffinity": {PREFERRED: [{"weight": 100, "preference": term}]}}
 
 
-def spread(tier: KVCacheTier) -> list[dict[str, Any]] | None:
+def spread(tier: KVCacheTier, domain: Domain | None) -> list[dict[str, Any]] | None:
     """Ranks on as many nodes as there is room on, so that they share no NIC.
 
     Never a condition, whatever is enforced: a rank that waits for an even spread costs the whole
@@ -42,9 +49,11 @@ def spread(tier: KVCacheTier) -> list[dict[str, Any]] | None:
     """
     if tier.spec.placement.spread is Spread.NONE:
         return None
+    wanted = affinity(tier, domain)
+    is_preferred = wanted is not None and PREFERRED in wanted["nodeAffinity"]
     return [
         {
-            "maxSkew": 1,
+            "maxSkew": SKEW_OF_A_PREFERENCE * tier.spec.pool.ranks if is_preferred else 1,
             "topologyKey": HOSTNAME_KEY,
             "whenUnsatisfiable": "ScheduleAnyway",
             "labelSelector": {"matchLabels": {TIER_LABEL: tier.metadata.name}},

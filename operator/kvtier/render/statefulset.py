@@ -51,7 +51,7 @@ def statefulset(
     template = _template(tier, rank, image=image)
     pod = template["spec"]
     for field, value in (
-        ("topologySpreadConstraints", spread(tier)),
+        ("topologySpreadConstraints", spread(tier, domain)),
         ("affinity", affinity(tier, domain)),
     ):
         if value:

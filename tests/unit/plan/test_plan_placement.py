@@ -11,7 +11,7 @@ from kvtier.generation.record import new_record
 from kvtier.placement.domain import Domain
 from kvtier.placement.topology import Engine
 from kvtier.plan.observed import NodeFacts, Observed, RankState
-from kvtier.plan.placement import engine_of, memory_bytes, moves, placed
+from kvtier.plan.placement import engine_of, memory_bytes, moves, moving, placed
 from kvtier.render.render import RenderSettings, render
 from small_tier import spec
 
@@ -117,7 +117,8 @@ def rank(number: int, node: str | None, **changes: Any) -> RankState:
 
 
 def moved(found: tuple[Observed, Any], *states: RankState) -> list[str]:
-    deletions, events = moves(found[0], states=states, intents=found[1])
+    going = moving(found[0], states)
+    deletions, events = moves(found[0], states=going, intents=found[1])
     assert len(events) == bool(deletions)
     return [each.name for each in deletions]
 
@@ -135,7 +136,9 @@ def test_only_an_empty_rank_outside_whose_pod_is_older_than_the_choice_moves() -
 
 
 def test_none_moves_before_its_next_pod_would_be_made_by_the_new_template() -> None:
-    assert moved(observed(seen=0, keys={1: 0}), rank(1, "b")) == []
+    early = observed(seen=0, keys={1: 0})
+    assert moved(early, rank(1, "b")) == []
+    assert [state.rank for state in moving(early[0], [rank(0, "a"), rank(1, "b")])] == [1]
     found, intents = observed(keys={1: 0})
     old = {key: each for key, each in found.children.items() if key != ("StatefulSet", "demo-r1")}
     gone = Observed(tier=found.tier, record=found.record, children=old, nodes=NODES, keys={1: 0})

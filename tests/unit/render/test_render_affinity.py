@@ -1,11 +1,12 @@
 """Where the scheduler is told to put ranks."""
 
+import math
 from typing import Any
 
 import pytest
 
 from kvtier.placement.domain import Domain
-from kvtier.render.affinity import GPU_TAINTS
+from kvtier.render.affinity import GPU_TAINTS, SKEW_OF_A_PREFERENCE
 from kvtier.render.names import RESTART_HASH
 from kvtier.render.statefulset import statefulset
 
@@ -54,6 +55,31 @@ def test_a_spread_is_never_a_reason_to_wait(make_tier: Any, enforcement: str) ->
     assert constraint["topologyKey"] == "kubernetes.io/hostname"
     assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
     assert constraint["labelSelector"]["matchLabels"] == {"kvtier.dev/tier-name": "llama"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "domain", "skew"),
+    [
+        ({}, None, 1),
+        ({"placement.enforcement": "Required"}, LEAF, 1),
+        ({"store.nodeSelector": {"example.com/leaf": "leaf-b"}}, LEAF, 1),
+        ({}, LEAF, 32),
+    ],
+)
+def test_a_spread_is_strong_unless_it_competes_with_a_preferred_domain(
+    make_tier: Any, changes: dict[str, Any], domain: Domain | None, skew: int
+) -> None:
+    (constraint,) = template(make_tier(changes), domain)["spec"]["topologySpreadConstraints"]
+    assert constraint["maxSkew"] == skew
+
+
+@pytest.mark.parametrize("nodes", [3, 50, 1000])
+@pytest.mark.parametrize("ranks", [2, 8, 16])
+def test_an_empty_node_outside_is_never_worth_the_domain(nodes: int, ranks: int) -> None:
+    # As the scheduler scores: least and greatest of all nodes, all ranks but one on one node.
+    skew = SKEW_OF_A_PREFERENCE * ranks
+    least, most = skew - 1, (ranks - 1) * math.log(nodes + 2) + skew - 1
+    assert 100 * (most - least) / most < 67
 
 
 def test_a_spread_that_is_not_wanted_is_not_asked_for(make_tier: Any) -> None:

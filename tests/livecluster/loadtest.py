@@ -83,16 +83,20 @@ def start(
     name: str = "loadtest",
     secret: str = "",
     labels: Mapping[str, str] | None = None,
+    node: str = "",
     wait: bool = True,
 ) -> Loadtest:
     """Start a run of so many seconds with more ``arguments`` of the command line.
 
-    ``secret`` is the tier's own engine Secret unless another is named. Returns once the container
-    runs, or at once without ``wait``. The pod meets the Pod Security Standard `restricted`.
+    ``secret`` is the tier's own engine Secret unless another is named; ``node`` the one to run on.
+    Returns once the container runs, or at once without ``wait``. The pod meets the Pod Security
+    Standard `restricted`.
     """
     secret = secret or tier.body()["status"]["engineSecret"]
     pod = _pod(arguments, seconds=seconds, secret=secret)
     pod["metadata"] = {"name": name, "namespace": tier.namespace, "labels": dict(labels or {})}
+    if node:
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
     tier.cluster.apply(pod)
     run = Loadtest(tier=tier, name=name, seconds=seconds)
     if wait:

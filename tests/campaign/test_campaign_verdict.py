@@ -1,5 +1,6 @@
 """Verdicts beside what a client takes: close to the break-even, far away, shared, in use."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,11 +30,15 @@ PAYING = ("Pays", "PaysWhenLong")
 ON_ONE_NODE: Patch = {"store": {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}}
 DELAY = 0.020
 """Seconds more for a round trip."""
+FAST: Patch = {
+    "placement": {"links": [{"domain": "zone", "bitsPerSecond": "200M", "roundTrip": "20ms"}]}
+}
+"""Declared so fast that engines keep all their workers."""
 
 
-def served(new_tier: NewTier, where: Patch) -> Tier:
+def served(new_tier: NewTier, where: Patch, links: Patch = SLOW) -> Tier:
     tier = new_tier("chat")
-    tier.apply({**where, **SLOW})
+    tier.apply({**where, **links})
     tier.wait_ready()
     return tier
 
@@ -82,19 +87,25 @@ def test_two_ranks_behind_one_link_share_it(new_tier: NewTier, live: LiveCluster
     assert found.predicted == pytest.approx(found.fetch, rel=0.3)
 
 
-def test_a_link_that_is_far_pays_for_long_hits_only(new_tier: NewTier, live: LiveCluster) -> None:
-    tier = served(new_tier, ON_OTHER_NODES)
-    links = Links(live)
+@pytest.mark.parametrize(("links", "workers"), [(FAST, 8), (SLOW, 1)], ids=["fast", "slow"])
+def test_a_link_that_is_far_pays_if_enough_is_on_its_way(
+    new_tier: NewTier, live: LiveCluster, links: Patch, workers: int
+) -> None:
+    tier = served(new_tier, ON_OTHER_NODES, links)
+    secret = tier.secret(tier.body()["status"]["engineSecret"])
+    assert json.loads(secret["connection.json"])["workers"] == workers
+    shaped = Links(live)
     with (
-        links.into(ENGINE_NODE, rate=2 * break_even(tier) / PAYLOAD),
-        links.delayed(ENGINE_NODE, seconds=DELAY / 2),
+        shaped.into(ENGINE_NODE, rate=2 * break_even(tier) / PAYLOAD),
+        shaped.delayed(ENGINE_NODE, seconds=DELAY / 2),
     ):
         engine_on(tier, ENGINE_NODE)
         found = judge(tier, probed(tier))
-    kept(f"2 x B*, {1e3 * DELAY:g} ms more for a round trip", tier, found)
-    assert found.measured["roundTripSeconds"] == pytest.approx(DELAY, rel=0.3)
-    assert found.says == "PaysWhenLong", found
+    kept(f"2 x B*, {1e3 * DELAY:g} ms more for a round trip, workers: {workers}", tier, found)
+    assert found.measured["roundTripSeconds"] == pytest.approx(DELAY, rel=0.4)
     agrees(found)
+    assert found.wins == (workers > 1)
+    assert found.predicted == pytest.approx(found.fetch, rel=0.4)
 
 
 def test_a_link_that_others_use_is_judged_by_what_is_left(

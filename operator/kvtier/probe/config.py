@@ -19,6 +19,7 @@ MEMORY_SHARE: Final = 0.001
 ONCE: Final = 3
 """How often each value crosses the link at least: stored, read and compared, read and timed."""
 MOST_CONNECTIONS: Final = 8
+MOST_AHEAD: Final = 8
 MOST_SECONDS: Final = 60.0
 MOST_BYTES: Final = 1 << 40
 MOST_VALUE_BYTES: Final = 512 << 20
@@ -45,8 +46,9 @@ class ProbeConfig:
 
     ``value_bytes`` is one chunk as a rank holds it. ``max_bytes`` bounds all values that cross the
     network, both ways and of all ranks; ``setup_seconds`` everything before the timed reading, and
-    ``seconds`` that; ``connections`` those of one rank. ``ca`` (PEM) verifies the ranks, None
-    without TLS. ``node`` is where this runs.
+    ``seconds`` that; ``connections`` those of one rank, each of which has asked for up to ``ahead``
+    values that it has not got yet. ``ca`` (PEM) verifies the ranks, None without TLS. ``node`` is
+    where this runs.
 
     Raises BadConfig.
     """
@@ -58,6 +60,7 @@ class ProbeConfig:
     username: str
     password: str = field(repr=False)
     connections: int = 2
+    ahead: int = 2
     setup_seconds: float = 10.0
     ca: str | None = field(default=None, repr=False)
     node: str = ""
@@ -76,6 +79,8 @@ class ProbeConfig:
             raise BadConfig(
                 f"connections: {self.connections} is not from 1 to {MOST_CONNECTIONS} per rank"
             )
+        if not 1 <= self.ahead <= MOST_AHEAD:
+            raise BadConfig(f"ahead: {self.ahead} is not from 1 to {MOST_AHEAD} per connection")
         # Written so that nan is refused too.
         if not 0.05 <= self.seconds <= MOST_SECONDS:
             raise BadConfig(f"seconds: {self.seconds:g} is not from 0.05 to {MOST_SECONDS:g}")
@@ -116,6 +121,7 @@ def values_to_store(config: ProbeConfig, *, used_memory: int, maxmemory: int) ->
 def document(config: ProbeConfig) -> dict[str, Any]:
     """What ``parse`` reads, without the secrets."""
     return {
+        "ahead": config.ahead,
         "connections": config.connections,
         "maxBytes": config.max_bytes,
         "ranks": [
@@ -140,6 +146,7 @@ def parse(text: str, *, token: str, ca: str | None, node: str = "") -> ProbeConf
             "max_bytes": int(found["maxBytes"]),
             "seconds": float(found["seconds"]),
             "connections": int(found["connections"]),
+            "ahead": int(found["ahead"]),
             "username": str(found["username"]),
         }
     except KeyError as error:

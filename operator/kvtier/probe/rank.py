@@ -119,6 +119,7 @@ class _Session:
             links,
             keys=self._keys,
             size=size,
+            ahead=self._config.ahead,
             values=(self._config.rank_bytes - self._moved) // size,
             seconds=self._config.seconds,
             interrupt=lambda: _told_to_stop(pipe),

@@ -11,8 +11,6 @@ from kvtier.probe.rates import Sample
 from kvtier.store.failure import Failed, Kind
 from kvtier.store.resp import BUFFER_BYTES, command
 
-AHEAD: Final = 2
-"""Values that one connection has asked for and not yet got: it never waits for a round trip."""
 DRAINED: Final = 8
 """After so many values one connection asks for none until it has got all. What Valkey 9.1.2 sends
 without a copy counts as buffered until it owes the client nothing any more, and a client that
@@ -29,8 +27,9 @@ class _Stream:
     """One connection. Every answer to a GET must have the same bytes around the value, so the
     stream repeats itself, and only its place in that is kept."""
 
-    def __init__(self, link: socket.socket, *, size: int) -> None:
+    def __init__(self, link: socket.socket, *, size: int, ahead: int) -> None:
         self.link = link
+        self._ahead = ahead
         self.asked = self.got = 0
         self._unsent = b""
         self._head = b"$%d\r\n" % size
@@ -40,7 +39,7 @@ class _Stream:
     @property
     def may_ask(self) -> bool:
         ahead = self.asked - self.got
-        return ahead == 0 or (ahead < AHEAD and self.asked % DRAINED != 0)
+        return ahead == 0 or (ahead < self._ahead and self.asked % DRAINED != 0)
 
     def ask(self, key: bytes) -> None:
         self.asked += 1
@@ -76,6 +75,7 @@ def read(
     *,
     keys: Sequence[bytes],
     size: int,
+    ahead: int,
     values: int,
     seconds: float,
     interrupt: Callable[[], bool],
@@ -83,12 +83,13 @@ def read(
 ) -> list[Sample]:
     """Ask for ``values`` values, in turn those of ``keys``, over all links at once, for at most so
     many seconds or until ``interrupt()``, which is asked when descriptor ``watch`` can be read.
+    Each link has asked for up to ``ahead`` values that it has not got yet.
 
     Returns how many bytes had come when. Every value that was asked for is of ``size`` bytes, so no
     more than ``values`` times that crosses the network. Raises Failed.
     """
     buffer = memoryview(bytearray(BUFFER_BYTES))
-    streams = [_Stream(link, size=size) for link in links]
+    streams = [_Stream(link, size=size, ahead=ahead) for link in links]
     left = values
     total = 0
     stopped = False

@@ -12,6 +12,7 @@ from kvtier.probe.config import CONFIG_FILE, LEAST_VALUES, ProbeConfig, ProbeRan
 from kvtier.render.meta import metadata, secret
 from kvtier.render.names import CA_KEY, PORT, TOKEN_KEY, host, probe_name
 from kvtier.render.quantities import memory_quantity
+from kvtier.render.transport import transport
 
 PROBE_LABEL: Final = f"{GROUP}/probe"
 """On the probe's pod: the name of its tier."""
@@ -19,7 +20,7 @@ CONTAINER: Final = "probe"
 DIRECTORY: Final = "/etc/kvtier-probe"
 NODE_ANNOTATION: Final = f"{GROUP}/probe-node"
 
-CONNECTIONS: Final = 2
+MOST_CONNECTIONS: Final = 2
 SECONDS: Final = 5.0
 LEAST_BYTES: Final = 256 << 20
 MOST_BYTES: Final = 8 << 30
@@ -60,6 +61,9 @@ def probe_config(tier: KVCacheTier, *, token: str) -> ProbeConfig:
     """A probe of this tier's ranks, without CA and node."""
     name, namespace = tier.metadata.name, tier.metadata.namespace
     value = chunk_bytes_per_rank(tier.spec)
+    # As many values on their way as an engine has: over a long round trip that is what bounds both.
+    workers = transport(tier.spec).workers
+    connections = min(workers, MOST_CONNECTIONS)
     ranks = tuple(
         ProbeRank(
             rank=rank,
@@ -76,7 +80,8 @@ def probe_config(tier: KVCacheTier, *, token: str) -> ProbeConfig:
         seconds=SECONDS,
         username=PROBE_USER,
         password=token,
-        connections=CONNECTIONS,
+        connections=connections,
+        ahead=math.ceil(workers / connections),
     )
 
 
@@ -84,7 +89,7 @@ def _max_bytes(spec: KVCacheTierSpec, *, value_bytes: int) -> int:
     """A second's worth of twice the break-even bandwidth, within bounds; but so many values that
     each connection of each rank gets a few."""
     second = BREAK_EVENS * math.ceil(assess(spec).break_even)
-    few = 4 * CONNECTIONS * LEAST_VALUES * value_bytes * spec.pool.ranks
+    few = 4 * MOST_CONNECTIONS * LEAST_VALUES * value_bytes * spec.pool.ranks
     return max(few, min(max(second, LEAST_BYTES), MOST_BYTES))
 
 

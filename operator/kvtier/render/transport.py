@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from kvtier.api.types import KVCacheTierSpec
-from kvtier.breakeven.tier import declared_link
-from kvtier.render.memory import WORKERS, memory
+from kvtier.breakeven.tier import chunk_bytes_per_rank, declared_link
+from kvtier.render.memory import WORKERS
 
 DEFAULT_BITS_PER_SECOND = 25e9
 """Assumed where no link is declared."""
@@ -46,7 +46,7 @@ def transport(spec: KVCacheTierSpec) -> Transport:
     link = declared_link(spec, reach=spec.placement.domains[-1].name)
     rate = link.bytes_per_second if link else DEFAULT_BITS_PER_SECOND / 8
     share = rate / spec.pool.ranks
-    chunk = memory(spec).chunk_bytes
+    chunk = chunk_bytes_per_rank(spec)
     one = MARGIN * chunk * spec.pool.max_engines / share
     workers = min(WORKERS, max(1, int(MAX_TIMEOUT / one)))
     return Transport(

@@ -33,6 +33,7 @@ def test_a_measured_link_takes_the_place_of_the_declared_one(make_spec: MakeSpec
         "evidence": "Probed",
         "ratio": found.ratio,
         "at": "2026-11-30T01:00:00Z",
+        "node": "node-2",
     }
 
 

@@ -102,7 +102,7 @@ def test_a_link_that_is_far_pays_if_enough_is_on_its_way(
         engine_on(tier, ENGINE_NODE)
         found = judge(tier, probed(tier))
     kept(f"2 x B*, {1e3 * DELAY:g} ms more for a round trip, workers: {workers}", tier, found)
-    assert found.measured["roundTripSeconds"] == pytest.approx(DELAY, rel=0.4)
+    assert DELAY <= found.measured["roundTripSeconds"] < 2 * DELAY
     agrees(found)
     assert found.wins == (workers > 1)
     assert found.predicted == pytest.approx(found.fetch, rel=0.4)

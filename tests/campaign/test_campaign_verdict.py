@@ -12,6 +12,7 @@ from livecluster.cluster import LiveCluster
 from livecluster.figures import write_row
 from livecluster.fixtures import NewTier
 from livecluster.shaping import Links
+from livecluster.starving import starved
 from livecluster.tier import Patch, Tier
 from livecluster.truth import (
     ENGINE_NODE,
@@ -136,3 +137,22 @@ def busy(other: Tier) -> Iterator[None]:
         yield
     finally:
         run.stop()
+
+
+def test_a_probe_without_cpu_says_at_least_and_condemns_nothing(
+    new_tier: NewTier, live: LiveCluster
+) -> None:
+    tier = new_tier("chat")
+    # Break-even is 1 GB/s: more than the probe can read with the CPU that it is left.
+    rate = {"ranks": 1, "prefillRate": [{"tokensPerSecond": 2_000_000}]}
+    tier.apply({"pool": rate, "model": {"layout": {"gqa": {"kvHeads": 4}}}, **ON_OTHER_NODES})
+    tier.wait_ready()
+    with starved(live, "probe-worker", cores=0.15) as groups:
+        engine_on(tier, ENGINE_NODE)
+        measured = probed(tier)
+    assert groups, "no probe was starved"
+    body = tier.body()
+    assert measured["bytesPerSecond"] < break_even(tier)
+    assert measured["lowerBound"] is True
+    assert body["status"]["verdict"] == "Unknown"
+    assert tier.condition("EarningItsKeep")["reason"] == "LowerBoundOnly"

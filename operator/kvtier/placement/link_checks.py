@@ -21,14 +21,20 @@ def no_prompt_long_enough(case: Case) -> Finding | None:
     Unless the declared load makes up for it: then the GPU's shorter queue is what the tier is for.
     """
     floor, longest, t0 = case.assessment.floor_hit, case.longest_prompt, case.assessment.t0_seconds
-    if floor is None or longest is None or t0 is None or floor <= longest:
+    if (
+        floor is None
+        or t0 is None
+        or not (math.isinf(floor) if longest is None else floor > longest)
+    ):
         return None
     declared = case.requests_per_second
     load = case.assessment.load or case.unlimited
     threshold = None if load is None else load.threshold
     free = None if case.unlimited is None else case.unlimited.threshold
     needed = (
-        f"is longer than a prefill of {longest:,} tokens, the longest length declared"
+        "is longer than a prefill of any length that can be declared"
+        if longest is None
+        else f"is longer than a prefill of {longest:,} tokens, the longest length declared"
         if math.isinf(floor)
         else f"takes prompts of {floor:,.0f} tokens to make up for, and the longest length"
         f" declared is {longest:,}"

@@ -130,10 +130,11 @@ def test_no_declared_hit_reaches_the_minimum_hit() -> None:
 
 
 def test_no_length_at_all_is_found_without_any_being_declared() -> None:
-    """Just above B*, with a T0 of an hour."""
     hours = {"pool.hitLatency": "1h", "pool.hitEngineTime": "1h"}
-    found = finding(reasons.NO_HIT_LONG_ENOUGH, hours, link("20.3G"))
-    expect(found, ERROR, "no hit of any length")
+    for given in (hours, hours | link("20.3G")):
+        found = finding(reasons.NO_PROMPT_LONG_ENOUGH, given)
+        expect(found, ERROR, "longer than a prefill of any length", "on no link", blocks=True)
+    assert finding(reasons.NO_HIT_LONG_ENOUGH, hours, link("20.3G")) is None
 
 
 def test_hits_that_lose_more_than_they_gain() -> None:

@@ -51,11 +51,10 @@ def pays(tier: KVCacheTier, status: Mapping[str, Any], planned: Mapping[str, Any
     """The break-even lines of a tier's status, and what the same figures say offline."""
     figures = status["breakEven"]
     break_even = f"{figures['bytesPerSecond'] * 8 / 1e9:.2g} Gb/s"
-    say(
-        f"In the cluster the verdict is {status['verdict']}: nothing has been measured yet, and "
-        "kvtier calls no tier good by what its file claims. By the figures that the file declares "
-        f"it is {planned['verdict']}:"
-    )
+    earns = next(each for each in status["conditions"] if each["type"] == "EarningItsKeep")
+    say(f"The verdict is {status['verdict']}, by what was measured; the file's figures give none:")
+    quote(earns["message"])
+    say(f"If the links did what the file declares, it would be {planned['verdict']}:")
     quote(planned["message"])
     print()
     rows = [

@@ -36,8 +36,8 @@ def test_a_sample_has_the_verdict_that_is_written_beside_it(path: Path) -> None:
     else:
         assert assessment.minimum_hit is not None
         assert math.isfinite(assessment.minimum_hit)
-        assert f"from {int(assessment.minimum_hit):,} tokens on" in comment(path)
-        assert f"= {assessment.break_even * 8 / 1e9:.1f} Gb/s" in comment(path)
+        assert f"from {math.ceil(assessment.minimum_hit):,} tokens on" in comment(path)
+        assert f"= {assessment.break_even * 8 / 1e9:.3g} Gb/s" in comment(path)
 
 
 @pytest.mark.parametrize("path", TIERS, ids=lambda path: path.stem)

@@ -15,6 +15,7 @@ PURE += tuple(
 )
 PURE += ("webhook/decision.py", "webhook/review.py", "trial/scale.py")
 PURE += tuple(f"cli/{name}.py" for name in ("plot", "screen", "trial_report"))
+PURE += tuple(f"engines/{name}.py" for name in ("endpoint", "exposition", "rates"))
 PURE += tuple(f"probe/{name}.py" for name in ("config", "rates", "result"))
 IMPURE_MODULES = {"aiohttp", "asyncio", "kopf", "kubernetes", "random", "secrets"}
 IMPURE_MODULES |= {"socket", "time", "valkey"}

@@ -1,0 +1,1 @@
+"""What engines tell of themselves: their own metrics, read from their pods."""

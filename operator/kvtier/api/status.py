@@ -88,6 +88,14 @@ class BreakEvenStatus(Model):
         description="Fewest tokens for which a fetch wins; absent when there is no such length or"
         " it is unknown.",
     )
+    observed_tokens_per_second: int | None = Field(
+        default=None,
+        ge=0,
+        description="R of one engine by the engines' own metrics, for the prompts of which"
+        " pool.prefillRate is least; two digits. Absent within 25 % of that, or while it is not"
+        " known. Greater: bytesPerSecond is by this, and R is at least this. Smaller: R is at most"
+        " this, and bytesPerSecond is by pool.prefillRate.",
+    )
     per_length: list[LengthStatus] = Field(
         default_factory=list,
         max_length=64,

@@ -84,7 +84,8 @@ class Assessment:
     ``math.inf`` when no length is enough, None when link or T0 is not known. ``gain_seconds`` (per
     hit) and ``share_won`` are None unless the lengths of hits are declared. ``floor_hit`` is the
     minimum hit on a link without limits: what T0 alone asks for. ``also`` are the verdicts that
-    hold beside ``verdict``. ``comparison`` is the sentence of link and break-even, empty without a
+    hold beside ``verdict``. ``observed`` is R as engines show it [tokens/s], where it is not as
+    declared. ``comparison`` is the sentence of link and break-even, empty without a
     link.
     """
 
@@ -105,6 +106,7 @@ class Assessment:
     floor_hit: float | None
     load: Load | None
     requests_per_second: float | None
+    observed: float | None
     comparison: str
     verdict: Verdict
     also: tuple[Verdict, ...]
@@ -184,6 +186,8 @@ class Assessment:
         }
         if self.minimum_hit is not None and math.isfinite(self.minimum_hit):
             document["minimumHitTokens"] = int(self.minimum_hit)
+        if self.observed is not None:
+            document["observedTokensPerSecond"] = int(self.observed)
         document["perLength"] = [_row(row, rounded) for row in self.rows]
         return document
 

@@ -24,6 +24,7 @@ from kvtier.breakeven.footprint import (
 from kvtier.breakeven.imbalance import expected_imbalance
 from kvtier.breakeven.load import Load, prefill_points, requests_per_second, under_load
 from kvtier.breakeven.load import lengths as sampled
+from kvtier.breakeven.observed import RateOff, as_seen, counted
 from kvtier.breakeven.search import first_win
 from kvtier.breakeven.verdict import compared, judge
 
@@ -79,14 +80,17 @@ def assess(
     link: LinkFigures | None = None,
     link_age: float | None = None,
     compression: float = 1.0,
+    off: RateOff | None = None,
 ) -> Assessment:
     """Judge a tier by what it declares, or by a link that was measured.
 
     ``link`` takes the place of the declared one; ``link_age`` is how many seconds ago it was
     measured, for the message (without it the message has the time, and so stays the same).
-    ``compression`` is 1 for every connector of today: they move raw bytes. Raises ValueError when
-    a figure is not positive; a spec that ``parse_tier`` returned never makes it raise.
+    ``compression`` is 1 for every connector of today: they move raw bytes. ``off`` is the prefill
+    rate that engines show, where it is not as declared. Raises ValueError when a figure is not
+    positive; a spec that ``parse_tier`` returned never makes it raise.
     """
+    spec = as_seen(spec, off)
     positive(compression=compression)
     if link is not None:
         positive(bytes_per_second=link.bytes_per_second)
@@ -112,7 +116,11 @@ def assess(
     comparison = ""
     if tier.link is not None:
         comparison = compared(
-            tier.link, break_even=break_even, ranks=spec.pool.ranks, age_seconds=link_age
+            tier.link,
+            break_even=break_even,
+            ranks=spec.pool.ranks,
+            age_seconds=link_age,
+            observed=counted(off),
         )
     verdict = judge(
         break_even=break_even,
@@ -145,6 +153,7 @@ def assess(
         floor_hit=floor_hit,
         load=load,
         requests_per_second=requests_per_second(spec),
+        observed=None if off is None else off.seen,
         comparison=comparison,
         verdict=verdict.verdict,
         also=verdict.also,

@@ -127,12 +127,23 @@ def _queues(load: Load | None, *, declared: float | None) -> str:
     )
 
 
-def compared(link: LinkFigures, *, break_even: float, ranks: int, age_seconds: float | None) -> str:
-    """What the link gives against what break-even needs, with where that is known from."""
+def compared(
+    link: LinkFigures,
+    *,
+    break_even: float,
+    ranks: int,
+    age_seconds: float | None,
+    observed: float | None = None,
+) -> str:
+    """What the link gives against what break-even needs, with where that is known from.
+
+    ``observed`` is the R [tokens/s] that engines show and break-even is of, None if it is declared.
+    """
+    rate = "" if observed is None else f" at the {digits(observed)} tokens/s that engines show"
     if link.evidence is Evidence.DECLARED:
         return (
             f"The {link.domain} link gives {gigabits(link.bytes_per_second)}, break-even is "
-            f"{gigabits(break_even)}."
+            f"{gigabits(break_even)}{rate}."
         )
     source = f"the {link.domain} link"
     if link.slowest_rank_bytes_per_second is not None:
@@ -144,7 +155,7 @@ def compared(link: LinkFigures, *, break_even: float, ranks: int, age_seconds: f
         when = "" if link.at is None else f" at {link.at}"
     where = "" if link.node is None else f" from {link.node}"
     return (
-        f"It needs {gigabytes(break_even)}, {source} gives{least} "
+        f"It needs {gigabytes(break_even)}{rate}, {source} gives{least} "
         f"{gigabytes(link.bytes_per_second)}, {_EVIDENCE[link.evidence]}{when}{where}."
     )
 

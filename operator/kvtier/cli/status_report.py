@@ -79,6 +79,9 @@ def _facts(body: Body) -> Iterator[tuple[str, str]]:
     if figures:
         yield "KV of one chunk", size(figures["chunkBytes"])
         yield "break-even (B*)", gigabits(figures["bytesPerSecond"])
+    if "observedTokensPerSecond" in figures:
+        source = _SOURCES[Evidence.OBSERVED.value]
+        yield "engines prefill", f"{figures['observedTokensPerSecond']:,} tokens/s, by {source}"
     if "bytesPerSecond" in measured:
         source = _SOURCES.get(measured.get("evidence", ""), "")
         when = f" at {measured['at']}" if "at" in measured else ""

@@ -9,6 +9,7 @@ from kvtier.breakeven import footprint, rates
 from kvtier.breakeven.assessment import Assessment
 from kvtier.breakeven.load import Load, prefill_points, requests, requests_per_second, under_load
 from kvtier.breakeven.model import recompute_seconds
+from kvtier.breakeven.observed import RateOff
 from kvtier.render.memory import MemoryTooSmall, RankMemory, held_chunks, memory
 
 
@@ -17,15 +18,15 @@ class Case:
     """Bytes, seconds, tokens, requests/s.
 
     ``engines`` use the tier at once: those that run, else ``pool.maxEngines``. ``ranks_together``
-    is the most ranks that one node holds, None where that is not known. ``observed_rate`` is the
-    prefill rate [tokens/s] that one engine's own metrics show, None without any.
+    is the most ranks that one node holds, None where that is not known. ``off`` is the prefill rate
+    that engines' own metrics show, None if it is as declared or not known.
     """
 
     spec: KVCacheTierSpec
     assessment: Assessment
     engines: int
     ranks_together: int | None = None
-    observed_rate: float | None = None
+    off: RateOff | None = None
 
     @cached_property
     def room(self) -> RankMemory | MemoryTooSmall:

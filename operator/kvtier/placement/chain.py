@@ -5,6 +5,7 @@ from typing import Final
 
 from kvtier.api.types import KVCacheTierSpec, OnReject
 from kvtier.breakeven.assessment import Assessment
+from kvtier.breakeven.observed import RateOff
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding, Severity
 from kvtier.placement.link_checks import (
@@ -97,7 +98,7 @@ def examine(
     assessment: Assessment,
     engines: int | None = None,
     ranks_together: int | None = None,
-    observed_rate: float | None = None,
+    off: RateOff | None = None,
 ) -> tuple[Finding, ...]:
     """Everything that the checks find, what is worst first; empty when nothing is wrong.
 
@@ -109,7 +110,7 @@ def examine(
         assessment=assessment,
         engines=spec.pool.max_engines if engines is None else engines,
         ranks_together=ranks_together,
-        observed_rate=observed_rate,
+        off=off,
     )
     return ordered(found for check in CHAIN if (found := check(case)))
 

@@ -27,6 +27,7 @@ class Shown:
 
     ``generation`` is metadata.generation of the spec that was judged, ``at`` the time of the last
     probe that was counted (RFC 3339), ``agreeing`` how many in a row have said ``candidate``.
+    ``rate`` is the observed prefill rate that it was judged by, None for the declared one.
     """
 
     verdict: Verdict
@@ -34,6 +35,7 @@ class Shown:
     at: str | None = None
     candidate: Verdict | None = None
     agreeing: int = 0
+    rate: float | None = None
 
 
 def settle(
@@ -44,15 +46,19 @@ def settle(
     at: str | None,
     decisive: bool,
     lower_bound: bool = False,
+    rate: float | None = None,
 ) -> Shown:
     """What to show after a probe that says ``verdict``.
 
-    At once: the first verdict, one of another spec, one that ends ``Unknown``, and a ``decisive``
-    one (see ``is_decisive``). Any other after the third probe in a row that says the same. A
-    ``lower_bound`` raises a verdict and never lowers it. A probe is counted once, by its ``at``.
+    At once: the first verdict, one of another spec or ``rate``, one that ends ``Unknown``, and a
+    ``decisive`` one (see ``is_decisive``). Any other after the third probe in a row that says the
+    same. A ``lower_bound`` raises a verdict and never lowers it. A probe is counted once, by its
+    ``at``.
     """
-    new = Shown(verdict=verdict, generation=generation, at=at)
-    if before is None or before.generation != generation or before.verdict is Verdict.UNKNOWN:
+    new = Shown(verdict=verdict, generation=generation, at=at, rate=rate)
+    if before is None or before.verdict is Verdict.UNKNOWN:
+        return new
+    if (before.generation, before.rate) != (generation, rate):
         return new
     if at is not None and at == before.at:
         return before
@@ -82,6 +88,7 @@ def after_probe(
     generation: int,
     link: LinkFigures | None,
     verdict: Verdict,
+    rate: float | None = None,
 ) -> Shown:
     """``settle`` for what ``assess`` said of ``link``. Nothing measured is ``Unknown``."""
     if link is None or link.evidence is Evidence.DECLARED:
@@ -96,6 +103,7 @@ def after_probe(
         and before is not None
         and is_decisive(spec, link=link, before=before.verdict),
         lower_bound=link.lower_bound,
+        rate=rate,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.breakeven.assessment import Assessment, Evidence, LinkFigures, Verdict
+from kvtier.breakeven.observed import SeenRate, as_seen, counted, rate_off
 from kvtier.breakeven.tier import assess
 from kvtier.placement.chain import examine, ordered, rejection
 from kvtier.placement.findings import Finding, Severity
@@ -48,36 +49,47 @@ def judge(
     before: Shown | None = None,
     engines: int | None = None,
     ranks_together: int | None = None,
-    observed_rate: float | None = None,
+    seen: SeenRate | None = None,
     others: Sequence[Finding] = (),
 ) -> Judgement:
     """Judge a tier by a measured ``link``, or else by what it declares.
 
-    ``before`` is what was shown of it last. ``engines``, ``ranks_together`` and ``observed_rate``
-    are those of ``chain.Case``; ``others`` are findings about where it runs. Raises nothing for a
-    spec that ``parse_tier`` returned and a link that some probe gave.
+    ``before`` is what was shown of it last. ``engines`` and ``ranks_together`` are those of
+    ``chain.Case``, ``seen`` is what engines show of their prefill rate; ``others`` are findings
+    about where it runs. Raises nothing for a spec that ``parse_tier`` returned and a link that some
+    probe gave.
     """
-    assessment = assess(spec, link=link)
+    off = rate_off(spec, seen)
+    spec, declared = as_seen(spec, off), spec
+    assessment = assess(declared, link=link, off=off)
     found = examine(
         spec,
         assessment=assessment,
         engines=engines,
         ranks_together=ranks_together,
-        observed_rate=observed_rate,
+        off=off,
     )
     findings = ordered((*found, *others))
     return Judgement(
         assessment=assessment,
         findings=findings,
         shown=after_probe(
-            before, spec=spec, generation=generation, link=link, verdict=assessment.verdict
+            before,
+            spec=spec,
+            generation=generation,
+            link=link,
+            verdict=assessment.verdict,
+            rate=counted(off),
         ),
         rejected=rejection(spec, findings),
     )
 
 
-def shown_before(status: Mapping[str, Any]) -> Shown | None:
-    """What a tier's status shows, for a process that remembers nothing."""
+def shown_before(status: Mapping[str, Any], *, rate: float | None = None) -> Shown | None:
+    """What a tier's status shows, for a process that remembers nothing.
+
+    ``rate`` is the observed prefill rate that the status keeps, where the verdict is by that.
+    """
     verdict, measured = status.get("verdict"), status.get("measured") or {}
     if verdict not in set(Verdict):
         return None
@@ -85,4 +97,5 @@ def shown_before(status: Mapping[str, Any]) -> Shown | None:
         verdict=Verdict(verdict),
         generation=status.get("observedGeneration", 0),
         at=measured.get("at"),
+        rate=rate,
     )

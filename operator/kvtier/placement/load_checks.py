@@ -10,8 +10,6 @@ from kvtier.placement.findings import Finding, Severity
 
 BUSY: Final = 0.8
 """Utilisation from which a queue is worth a warning: waits are four service times and more."""
-MOST_OFF: Final = 0.25
-"""Share by which an observed prefill rate may differ from the declared one."""
 
 
 def gpu_queue_unstable(case: Case) -> Finding | None:
@@ -84,21 +82,16 @@ def ranks_contended(case: Case) -> Finding | None:
 
 def prefill_rate_off(case: Case) -> Finding | None:
     """Engines prefill at another rate than declared, so B* is another."""
-    seen = case.observed_rate
-    if seen is None:
+    off = case.off
+    if off is None:
         return None
-    if case.mean_prompt is not None:
-        declared = case.rate(case.mean_prompt)
-    else:
-        rates = [float(point.tokens_per_second) for point in case.spec.pool.prefill_rate]
-        declared = min(rates, key=lambda rate: abs(rate - seen))
-    if abs(seen - declared) <= MOST_OFF * declared:
-        return None
+    most, judged = ("at least", "by that") if off.faster else ("at most", "by what is declared")
     return Finding(
         reason=reasons.PREFILL_RATE_OFF,
-        message=f"Engines prefill {digits(seen)} tokens/s, and pool.prefillRate says"
-        f" {digits(declared)} for such prompts. Declare what they do: break-even is"
-        f" {digits(seen / declared)} times as high.",
+        message=f"Engines prefill {most} {digits(off.seen)} tokens/s by their own metrics"
+        f" (Observed), and pool.prefillRate says {digits(off.declared)} (Declared). Declare what"
+        f" they do: break-even is {most} {digits(off.factor)} times as high. The verdict is"
+        f" {judged}.",
     )
 
 

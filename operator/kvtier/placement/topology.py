@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kvtier.engines.endpoint import Endpoint
+
 HOSTNAME_KEY = "kubernetes.io/hostname"
 
 
@@ -37,13 +39,15 @@ class Engine:
     """One engine: the node that its pod runs on.
 
     ``ready_since`` is RFC 3339, None while it is not Ready. ``memory`` is what its containers
-    request, in bytes.
+    request, in bytes. ``metrics`` is where it shows its own metrics, None if it does not, or is not
+    Ready.
     """
 
     name: str
     node: str
     ready_since: str | None = None
     memory: int = 0
+    metrics: Endpoint | None = None
 
     @property
     def ready(self) -> bool:

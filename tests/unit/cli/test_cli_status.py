@@ -127,6 +127,13 @@ def test_one_screen_has_the_verdict_the_figures_and_the_ranks(kubeconfig: NewCon
     ]
 
 
+def test_a_rate_that_engines_show_is_named_as_theirs(kubeconfig: NewConfig) -> None:
+    figures = {"chunkBytes": 1, "bytesPerSecond": 1, "observedTokensPerSecond": 8000}
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(tier(breakEven=figures)))
+    shown = done.stdout.decode()
+    assert "engines prefill  8,000 tokens/s, by the engines' own metrics" in shown
+
+
 def test_what_is_wrong_is_a_finding_and_errors_come_first(kubeconfig: NewConfig) -> None:
     conditions = [
         condition("StoreReady", "False", "RanksNotReady", "rank 1: no place"),

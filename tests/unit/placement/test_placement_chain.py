@@ -9,6 +9,7 @@ from paper_tier import QUICK, finding, judged, link, spec, tokens
 
 from kvtier.api import reasons
 from kvtier.api.types import KVCacheTierSpec
+from kvtier.breakeven.observed import SeenRate
 from kvtier.breakeven.tier import assess
 from kvtier.placement.case import Case
 from kvtier.placement.chain import CHAIN, examine
@@ -257,26 +258,35 @@ def test_a_dead_rank_stalls_for_longer_than_is_promised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "found"), [(52_200, False), (65_000, False), (66_000, True), (39_000, True)]
+    ("seen", "said"),
+    [
+        (SeenRate(at_least=65_000), None),
+        (SeenRate(at_least=66_000), "at least 66,000"),
+        (SeenRate(at_least=30_000, at_most=40_000), None),
+        (SeenRate(at_least=30_000, at_most=39_000), "at most 39,000"),
+        (SeenRate(at_least=30_000), None),
+        (None, None),
+    ],
 )
-def test_an_observed_rate_more_than_a_quarter_off(seen: float, found: bool) -> None:
-    one = finding(reasons.PREFILL_RATE_OFF, observed_rate=seen)
-    assert (one is not None) is found
-    if one is not None:
-        expect(one, WARNING, "52,200", f"{seen:,}")
+def test_an_observed_rate_more_than_a_quarter_off(seen: SeenRate | None, said: str | None) -> None:
+    one = finding(reasons.PREFILL_RATE_OFF, seen=seen)
+    assert (one is not None) is (said is not None)
+    if said is not None:
+        expect(
+            one, WARNING, "52,200 (Declared)", f"{said} tokens/s by their own metrics (Observed)"
+        )
 
 
-def test_an_observed_rate_is_held_against_that_of_such_prompts() -> None:
+def test_an_observed_rate_is_that_of_the_prompts_with_the_least() -> None:
     falling = {
         "pool.prefillRate": [
             {"tokens": 1000, "tokensPerSecond": 50_000},
             {"tokens": 100_000, "tokensPerSecond": 10_000},
         ]
     }
-    reason, long = reasons.PREFILL_RATE_OFF, {"workload.promptTokens": tokens(100_000)}
-    assert finding(reason, falling, long, observed_rate=10_000) is None
-    expect(finding(reason, falling, long, observed_rate=50_000), WARNING, "5 times")
-    assert finding(reason, falling, observed_rate=50_000) is None, "lengths are not known"
+    reason = reasons.PREFILL_RATE_OFF
+    assert finding(reason, falling, seen=SeenRate(at_least=10_000)) is None
+    expect(finding(reason, falling, seen=SeenRate(at_least=50_000)), WARNING, "5 times")
 
 
 @pytest.mark.parametrize(

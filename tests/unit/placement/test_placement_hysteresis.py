@@ -6,6 +6,7 @@ import pytest
 from paper_tier import QUICK, judged, link, spec, tokens
 
 from kvtier.breakeven.assessment import Evidence, LinkFigures, Verdict
+from kvtier.breakeven.observed import SeenRate
 from kvtier.placement.hysteresis import Shown, after_probe, is_decisive, settle
 from kvtier.placement.judgement import shown_before
 from measured_link import ONE_VALKEY
@@ -59,6 +60,31 @@ def test_a_probe_that_is_seen_again_is_counted_once() -> None:
 def test_another_spec_is_judged_at_once() -> None:
     before = Shown(verdict=PAYS, generation=1, at="first")
     assert settle(before, verdict=NEVER, generation=2, at="first", decisive=False).verdict is NEVER
+
+
+def test_another_prefill_rate_is_judged_at_once_and_once() -> None:
+    before = Shown(verdict=PAYS, generation=1, at="first")
+    after = settle(before, verdict=NEVER, generation=1, at="first", decisive=False, rate=70_000.0)
+    assert (after.verdict, after.rate) == (NEVER, 70_000.0)
+    again = settle(after, verdict=PAYS, generation=1, at="second", decisive=False, rate=70_000.0)
+    assert (again.verdict, again.candidate) == (NEVER, PAYS)
+
+
+def test_quicker_engines_count_and_slower_ones_do_not() -> None:
+    """B* is 2.53 GB/s as declared, and 3.39 GB/s at 70,000 tokens/s."""
+    measured = replace(ONE_VALKEY, bytes_per_second=3e9, slowest_rank_bytes_per_second=0.375e9)
+    for seen, factor, hopeless in (
+        (SeenRate(at_least=70_000), 70_000 / 52_200, True),
+        (SeenRate(at_most=10_000), 1.0, False),
+        (None, 1.0, False),
+    ):
+        found = judged(QUICK, link=measured, seen=seen)
+        assert found.assessment.break_even == pytest.approx(factor * B_STAR)
+        assert (found.shown.verdict is NEVER) is hopeless
+        assert found.assessment.observed == (
+            None if seen is None else seen.at_most or seen.at_least
+        )
+        assert ("that engines show" in found.assessment.message) is hopeless
 
 
 @pytest.mark.parametrize("verdict", [NEVER, Verdict.UNKNOWN, LONG])

@@ -11,6 +11,7 @@ from kvtier.api import reasons
 from kvtier.api.conditions import MAX_MESSAGE, Condition
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.breakeven.assessment import Evidence, LinkFigures, Verdict
+from kvtier.breakeven.observed import SeenRate
 from kvtier.placement.judgement import Judgement
 from kvtier.plan.verdict import earning_its_keep, placement_accepted
 
@@ -74,6 +75,13 @@ LINKS = st.none() | st.builds(
     lower_bound=st.booleans(),
 )
 
+SEEN = st.builds(
+    SeenRate,
+    at_least=st.floats(0, 1e9),
+    at_most=st.none() | st.floats(1e-3, 1e9),
+    at=st.none(),
+)
+
 
 def conditions(judgement: Judgement) -> list[Condition]:
     return [placement_accepted(judgement), earning_its_keep(judgement, before={})]
@@ -83,14 +91,14 @@ def conditions(judgement: Judgement) -> list[Condition]:
 @given(
     changes=changes(),
     measured=LINKS,
-    observed_rate=st.none() | st.floats(1e-3, 1e12),
+    seen=st.none() | SEEN,
     together=st.none() | st.integers(1, 64),
     engines=st.none() | st.integers(0, 2000),
 )
 def test_any_valid_tier_has_findings_or_none(
     changes: dict[str, Any],
     measured: LinkFigures | None,
-    observed_rate: float | None,
+    seen: SeenRate | None,
     together: int | None,
     engines: int | None,
 ) -> None:
@@ -98,7 +106,7 @@ def test_any_valid_tier_has_findings_or_none(
         found = judged(
             changes,
             link=measured,
-            observed_rate=observed_rate,
+            seen=seen,
             ranks_together=together,
             engines=engines,
         )

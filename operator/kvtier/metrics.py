@@ -131,6 +131,18 @@ class Metrics:
             ["namespace", "tier"],
             registry=self.registry,
         )
+        self._scrapes = Counter(
+            "kvtier_engine_scrapes",
+            "Looks at the metrics of a tier's engines, by result (success or error).",
+            ["namespace", "tier", "result"],
+            registry=self.registry,
+        )
+        self._observed_rate = Gauge(
+            "kvtier_observed_prefill_tokens_per_second",
+            "What engines' metrics bound the prefill rate of one engine to (least, most).",
+            ["namespace", "tier", "bound"],
+            registry=self.registry,
+        )
         self.probes_running = Gauge(
             "kvtier_probes_running", "Probes that run now.", registry=self.registry
         )
@@ -214,6 +226,20 @@ class Metrics:
         self._probed_round_trip.labels(namespace, tier).set(round_trip)
         self._probed_at.labels(namespace, tier).set(at)
 
+    def count_engine_scrape(self, namespace: str, tier: str, *, result: str) -> None:
+        self._scrapes.labels(namespace, tier, result).inc()
+
+    def set_observed_rate(
+        self, namespace: str, tier: str, *, at_least: float, at_most: float | None
+    ) -> None:
+        """Tokens/s; no series of a bound that is not known."""
+        labels = {"namespace": namespace, "tier": tier}
+        for bound, rate in (("least", at_least), ("most", at_most)):
+            if rate is None:
+                self._observed_rate.remove_by_labels({**labels, "bound": bound})
+            else:
+                self._observed_rate.labels(namespace, tier, bound).set(rate)
+
     def forget_tier(self, namespace: str, tier: str) -> None:
         """Drop every series of a deleted tier."""
         for series in (
@@ -227,5 +253,6 @@ class Metrics:
             self._engines_outside,
             self._ranks_outside,
             *(self._probes, self._probed_rate, self._probed_round_trip, self._probed_at),
+            *(self._scrapes, self._observed_rate),
         ):
             series.remove_by_labels({"namespace": namespace, "tier": tier})

@@ -13,13 +13,15 @@ from kvtier.cluster.client import AioCluster
 from kvtier.cluster.connect import connect
 from kvtier.cluster.protocol import TIER, ApiError, NotFound
 from kvtier.controller import Watcher, watch
+from kvtier.engines.scrape import Scraper
+from kvtier.engines.watch import EngineWatcher
 from kvtier.metrics import Metrics
 from kvtier.reconcile.clock import SystemClock
 from kvtier.reconcile.events import Recorder
 from kvtier.reconcile.execute import NotLeading
 from kvtier.reconcile.http import serve
 from kvtier.reconcile.lease import Lease
-from kvtier.reconcile.memory import Key
+from kvtier.reconcile.memory import Key, Memory
 from kvtier.reconcile.queue import KeyedQueue, Pace
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
 from kvtier.redact import redact
@@ -52,6 +54,7 @@ class Options:
     namespaces: tuple[str, ...] = ()
     valkey_images: Mapping[str, str] = field(default_factory=dict)
     probe_image: str | None = None
+    observe_engines: bool = True
 
 
 async def run_controller(options: Options) -> int:
@@ -142,6 +145,11 @@ async def _lead(
         jitter=random.random,
     )
     watcher = Watcher(queue=queue, memory=reconciler.memory)
+    observing = asyncio.create_task(
+        _observe(reconciler.memory, queue, metrics=metrics, stop=stop)
+        if options.observe_engines
+        else stop.wait()
+    )
     watching = asyncio.create_task(
         watch(watcher, cluster=cluster, namespaces=options.namespaces, ready=ready, stop=stop)
     )
@@ -159,7 +167,24 @@ async def _lead(
         stop.set()
         queue.stop()
         signals.cancel()
-        await asyncio.gather(watching, working, signals, return_exceptions=True)
+        observing.cancel()
+        await asyncio.gather(watching, working, signals, observing, return_exceptions=True)
+
+
+async def _observe(
+    memory: Memory, queue: KeyedQueue[Key], *, metrics: Metrics, stop: asyncio.Event
+) -> None:
+    """Look at engines until ``stop``. Nothing waits for it, and nothing ends with it."""
+    async with Scraper() as scraper:
+        watcher = EngineWatcher(
+            memory=memory,
+            read=scraper.read,
+            changed=queue.add,
+            clock=SystemClock(),
+            metrics=metrics,
+            jitter=random.random,
+        )
+        await watcher.run(stop)
 
 
 def _failed(task: asyncio.Task[None]) -> bool:

@@ -46,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--probe-image", metavar="IMAGE", help="image of kvtier, for probes (without it: none)"
     )
+    parser.add_argument(
+        "--observe-engines",
+        choices=("true", "false"),
+        default="true",
+        help="read the engines' metrics once a minute (default: true)",
+    )
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
 
@@ -62,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         listen=address("--listen", arguments.listen),
         valkey_images=dict(_image(text) for text in arguments.valkey_image),
         probe_image=arguments.probe_image,
+        observe_engines=arguments.observe_engines == "true",
     )
     kopf.configure(
         debug=arguments.log_level == "debug",

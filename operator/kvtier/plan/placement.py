@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from kvtier.api import reasons
 from kvtier.api.scalars import parse_quantity
 from kvtier.api.types import Enforcement, KVCacheTier
+from kvtier.engines.endpoint import endpoint_of
 from kvtier.generation.record import Record
 from kvtier.placement.domain import Domain, choose, pinned
 from kvtier.placement.room import Room
@@ -35,12 +36,14 @@ def engine_of(pod: Object) -> Engine | None:
         return None
     conditions = status.get("conditions", ())
     ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
+    is_ready = ready.get("status") == "True"
     since = ready.get("lastTransitionTime") or pod["metadata"].get("creationTimestamp", "")
     return Engine(
         name=pod["metadata"]["name"],
         node=node,
-        ready_since=since if ready.get("status") == "True" else None,
+        ready_since=since if is_ready else None,
         memory=sum(map(_requested_memory, pod["spec"].get("containers", ()))),
+        metrics=endpoint_of(pod) if is_ready else None,
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from kvtier.api.types import KVCacheTier
+from kvtier.breakeven.observed import counted, rate_off, seen_before
 from kvtier.breakeven.tier import declared_link
 from kvtier.placement.judgement import Judgement, judge, shown_before
 from kvtier.placement.topology_checks import Placed, check
@@ -18,6 +19,8 @@ def judged(memory: TierMemory, tier: KVCacheTier, place: Placed) -> Judgement:
     """
     # The status is where a measured link is kept.
     memory.link = memory.link or link_of(tier.status, ranks=tier.spec.pool.ranks)
+    kept = seen_before(tier.spec, tier.status) if memory.watches_engines else None
+    memory.seen = memory.seen or kept
     on_nodes = place.topology.ranks_per_node()
     placed = sum(on_nodes.values()) == tier.spec.pool.ranks
     known: dict[str, Any] = {
@@ -25,12 +28,13 @@ def judged(memory: TierMemory, tier: KVCacheTier, place: Placed) -> Judgement:
         "link": memory.link or declared_link(tier.spec, reach=place.topology.farthest_link()),
         "engines": len(place.topology.engines) or None,
         "ranks_together": max(on_nodes.values()) if placed else None,
+        "seen": memory.seen,
         "others": check(place),
     }
     # Up to 20 ms of arithmetic, which most reconciles would only repeat.
     if memory.judged is not None and memory.judged[0] == known:
         return memory.judged[1]
-    before = memory.shown or shown_before(tier.status)
+    before = memory.shown or shown_before(tier.status, rate=counted(rate_off(tier.spec, kept)))
     judgement = judge(tier.spec, before=before, **known)
     memory.shown, memory.judged = judgement.shown, (known, judgement)
     return judgement

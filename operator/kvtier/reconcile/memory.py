@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvtier.breakeven.assessment import LinkFigures
+from kvtier.breakeven.observed import SeenRate
 from kvtier.cluster.protocol import Object
 from kvtier.generation.record import Record
 from kvtier.placement.hysteresis import Shown
@@ -92,6 +93,10 @@ class TierMemory:
     """The newest link that was measured; None: none was, or it is not known any more."""
     shown: Shown | None = None
     """The verdict that people see, and what newer probes say."""
+    seen: SeenRate | None = None
+    """The prefill rate that engines show; None: not known yet."""
+    watches_engines: bool = False
+    """Whether somebody looks: without, what the status keeps of it is of the past."""
     judged: tuple[Mapping[str, Any], Judgement] | None = None
     """The last judgement, and what was known for it."""
 
@@ -136,9 +141,15 @@ class Memory:
 
     def __init__(self) -> None:
         self._tiers: dict[Key, TierMemory] = {}
+        self.watches_engines = False
 
     def of(self, key: Key) -> TierMemory:
-        return self._tiers.setdefault(key, TierMemory())
+        if key not in self._tiers:
+            self._tiers[key] = TierMemory(watches_engines=self.watches_engines)
+        return self._tiers[key]
+
+    def find(self, key: Key) -> TierMemory | None:
+        return self._tiers.get(key)
 
     def keys(self) -> list[Key]:
         """Every tier that was looked at and not forgotten."""
@@ -148,7 +159,8 @@ class Memory:
         """The memory of the tier that has this name now: nothing is kept of one before it."""
         tier = self.of(key)
         if tier.body is not None and tier.body["metadata"]["uid"] != body["metadata"]["uid"]:
-            tier = self._tiers[key] = TierMemory()
+            self.forget(key)
+            tier = self.of(key)
         tier.body = body
         return tier
 

@@ -8,6 +8,7 @@ import yaml
 from chart_helm import NAMESPACE, ROOT, Helm
 
 from kvtier.api.load import load_file
+from kvtier.engines.endpoint import DEFAULT_PORT
 from kvtier.generation.record import new_record
 from kvtier.redact import new_token
 from kvtier.render.probe import probe_job
@@ -120,10 +121,37 @@ def test_the_charts_policy_is_for_the_controller_and_lets_it_out_to_ranks_of_any
     policy = objects["NetworkPolicy", "kvtier"]["spec"]
     assert selects(policy["podSelector"], controller(helm))
     assert not selects(policy["podSelector"], rank)
-    (to_ranks,) = [rule for rule in policy["egress"] if "to" in rule]
+    to_ranks, to_engines = [rule for rule in policy["egress"] if "to" in rule]
     (peer,) = to_ranks["to"]
     assert peer["namespaceSelector"] == {}
     assert selects(peer["podSelector"], rank)
     assert not selects(peer["podSelector"], engine)
-    reached = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+    (peer,) = to_engines["to"]
+    assert peer["namespaceSelector"] == {}
+    assert selects(peer["podSelector"], engine)
+    assert not selects(peer["podSelector"], rank)
+    reached = {port["port"] for rule in policy["egress"] for port in rule.get("ports", ())}
     assert reached == {443, 6443, 53, 6379}
+
+
+def test_without_a_look_at_engines_the_controller_is_not_let_out_to_them(helm: Helm) -> None:
+    off = ("--set", "networkPolicy.enabled=true", "--set", "controller.observeEngines=false")
+    objects = helm.objects(*off)
+    rules = objects["NetworkPolicy", "kvtier"]["spec"]["egress"]
+    assert len([rule for rule in rules if "to" in rule]) == 1
+    (container,) = objects["Deployment", "kvtier"]["spec"]["template"]["spec"]["containers"]
+    assert "--observe-engines=false" in container["args"]
+
+
+def test_the_samples_metrics_policy_lets_only_the_controller_in_to_engines(
+    helm: Helm, policies: dict[str, dict[str, Any]], rank: Labels, engine: Labels
+) -> None:
+    policy = policies["kvtier-engine-metrics"]
+    assert selects(policy["podSelector"], engine)
+    assert not selects(policy["podSelector"], rank)
+    (rule,) = policy["ingress"]
+    assert rule["ports"] == [{"port": DEFAULT_PORT, "protocol": "TCP"}]
+    (peer,) = rule["from"]
+    assert selects(peer["namespaceSelector"], {"kubernetes.io/metadata.name": NAMESPACE})
+    assert selects(peer["podSelector"], controller(helm))
+    assert policy["policyTypes"] == ["Ingress"]

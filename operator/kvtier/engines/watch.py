@@ -1,0 +1,169 @@
+"""Looks at engines once a minute, beside all reconciles, and leaves what they show in memory.
+
+It asks the API server for nothing: the engines are those that the reconciler has read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kvtier.api.load import InvalidTier, parse_tier
+from kvtier.breakeven.load import prefill_points
+from kvtier.breakeven.observed import SeenRate, hold, slowest
+from kvtier.breakeven.rates import prefill_rate
+from kvtier.engines.endpoint import Endpoint
+from kvtier.engines.exposition import Counters, parse
+from kvtier.engines.rates import WINDOW, Bounds, Work, between, bounds, together
+from kvtier.metrics import Metrics
+from kvtier.placement.topology import Engine
+from kvtier.reconcile.clock import Clock
+from kvtier.reconcile.memory import Key, Memory, TierMemory
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 60.0
+"""Seconds from the end of one round to the start of the next, give or take a tenth."""
+MOST_ENGINES: Final = 8
+"""Engines of one tier that are asked: all of them do the same work."""
+MOST_SKIPPED: Final = 15
+"""Rounds after which an engine is asked again at the latest that gave no figures."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The last one of an engine. ``at`` is monotonic; ``skip`` is how many rounds to leave it."""
+
+    endpoint: Endpoint
+    counters: Counters | None = None
+    at: float = 0.0
+    failures: int = 0
+    skip: int = 0
+
+
+@dataclass(slots=True)
+class _Tier:
+    memory: TierMemory
+    readings: dict[str, _Reading] = field(default_factory=dict)
+    work: list[tuple[float, Work]] = field(default_factory=list)
+
+
+class EngineWatcher:
+    """``read`` gives an engine's text or None, ``changed`` is told of a tier to look at again."""
+
+    def __init__(
+        self,
+        *,
+        memory: Memory,
+        read: Callable[[Endpoint], Awaitable[str | None]],
+        changed: Callable[[Key], None],
+        clock: Clock,
+        metrics: Metrics,
+        jitter: Callable[[], float],
+    ) -> None:
+        self._memory = memory
+        self._read = read
+        self._changed = changed
+        self._clock = clock
+        self._metrics = metrics
+        self._jitter = jitter
+        self._tiers: dict[Key, _Tier] = {}
+        memory.watches_engines = True
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Round after round until ``stop`` is set."""
+        while not await self._clock.wait(stop, INTERVAL * (0.9 + 0.2 * self._jitter())):
+            await self.look()
+
+    async def look(self) -> None:
+        """One round: every tier by itself, so that none waits for another's engines."""
+        known = self._memory.keys()
+        self._tiers = {key: tier for key, tier in self._tiers.items() if key in known}
+        await asyncio.gather(*(self._guarded(key) for key in known))
+
+    async def _guarded(self, key: Key) -> None:
+        try:
+            await self._look(key)
+        except Exception:
+            log.exception("%s/%s: no look at its engines", *key)
+
+    async def _look(self, key: Key) -> None:
+        memory = self._memory.find(key)
+        if memory is None:
+            return
+        tier = self._tiers.get(key)
+        if tier is None or tier.memory is not memory:
+            tier = self._tiers[key] = _Tier(memory)
+        engines = evenly(
+            sorted(
+                (each for each in memory.engines.values() if each.metrics is not None),
+                key=lambda each: each.name,
+            ),
+            most=MOST_ENGINES,
+        )
+        names = {engine.name for engine in engines}
+        tier.readings = {name: each for name, each in tier.readings.items() if name in names}
+        found = await asyncio.gather(*(self._ask(tier, engine) for engine in engines))
+        if self._memory.find(key) is not memory:
+            # Deleted meanwhile: no series of it may come back.
+            return
+        for answered, _ in found:
+            if answered is not None:
+                self._metrics.count_engine_scrape(*key, result="success" if answered else "error")
+        now = self._clock.monotonic()
+        tier.work += [(now, work) for _, work in found if work is not None]
+        tier.work = [(at, work) for at, work in tier.work if now - at <= WINDOW]
+        whole = together(work for _, work in tier.work)
+        shown = bounds(whole) if whole is not None else None
+        if shown is not None:
+            self._metrics.set_observed_rate(*key, at_least=shown.at_least, at_most=shown.at_most)
+            self._take(key, memory, shown, now=now)
+
+    async def _ask(self, tier: _Tier, engine: Engine) -> tuple[bool | None, Work | None]:
+        """Whether the engine gave figures, None if it was not its turn; and what it did."""
+        assert engine.metrics is not None
+        last = tier.readings.get(engine.name)
+        if last is None or last.endpoint != engine.metrics:
+            last = tier.readings[engine.name] = _Reading(engine.metrics)
+        if last.skip:
+            last.skip -= 1
+            return None, None
+        text = await self._read(engine.metrics)
+        counters, at = (None if text is None else parse(text)), self._clock.monotonic()
+        if counters is None:
+            last.skip = min(2**last.failures, MOST_SKIPPED)
+            last.failures += 1
+            return False, None
+        before, since = last.counters, last.at
+        last.counters, last.at, last.failures = counters, at, 0
+        if before is None:
+            return True, None
+        return True, between(before, counters, seconds=at - since)
+
+    def _take(self, key: Key, memory: TierMemory, shown: Bounds, *, now: float) -> None:
+        """Hold it against what was known; the tier is looked at again only if that moves."""
+        if memory.body is None:
+            return
+        try:
+            spec = parse_tier(memory.body).spec
+        except InvalidTier:
+            return
+        # Of prompts of another length than those for which the least is declared.
+        share = slowest(spec) / prefill_rate(prefill_points(spec), shown.prompt_tokens)
+        new = SeenRate(
+            at_least=shown.at_least * share,
+            at_most=None if shown.at_most is None else shown.at_most * share,
+            at=now,
+        )
+        seen = hold(memory.seen, new)
+        if seen != memory.seen:
+            memory.seen = seen
+            self._changed(key)
+
+
+def evenly(engines: Sequence[Engine], *, most: int) -> list[Engine]:
+    """At most so many, from the first to the last, always the same ones of the same engines."""
+    if len(engines) <= most:
+        return list(engines)
+    return [engines[place * (len(engines) - 1) // (most - 1)] for place in range(most)]

@@ -6,7 +6,22 @@ from typing import Any
 
 import yaml
 
+from kvtier.placement.findings import Finding
+
 Document = Mapping[str, Any]
+
+
+def findings(found: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings as every document has them."""
+    return [
+        {
+            "reason": each.reason,
+            "severity": each.severity.value,
+            "blocks": each.blocks,
+            "message": each.message,
+        }
+        for each in found
+    ]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -122,15 +122,7 @@ def _document(
         | known
         | {
             "judgedOver": assessment.lengths.source,
-            "findings": [
-                {
-                    "reason": found.reason,
-                    "severity": found.severity.value,
-                    "blocks": found.blocks,
-                    "message": found.message,
-                }
-                for found in findings
-            ],
+            "findings": output.findings(findings),
         }
     )
 

@@ -10,6 +10,7 @@ from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, Verdict
 from kvtier.breakeven.tier import curve
 from kvtier.breakeven.words import digits, gigabits, seconds, size
+from kvtier.cli import output
 from kvtier.cli.screen import RankRow, Screen, screen
 from kvtier.placement.findings import Finding
 from kvtier.probe.result import ProbeResult
@@ -186,10 +187,7 @@ def document(trial: Trial, *, kept: Kept | None) -> dict[str, Any]:
         "ranks": f"{sum(used is not None for used in trial.used)}/{len(trial.used)}",
         "rankStates": [_rank(row) for row in trial.ranks()],
         "breakEven": assessment.figures(),
-        "findings": [
-            {"reason": each.reason, "severity": each.severity.value, "message": each.message}
-            for each in trial.findings
-        ],
+        "findings": output.findings(trial.findings),
     }
     if probe.link is not None and probe.client is not None:
         content["measured"] = {

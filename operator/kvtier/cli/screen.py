@@ -1,4 +1,4 @@
-"""One screen about a tier: what ``kvtier try`` prints, and ``kubectl kvtier status`` will."""
+"""One screen about a tier: what ``kvtier try``, ``status`` and ``probe`` print."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,8 @@ from kvtier.placement.findings import Finding
 
 WIDTH: Final = 92
 _UNKNOWN: Final = "-"
+_ALWAYS: Final = ("RANK", "WHERE", "READY")
+"""Columns that are there even if nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,13 @@ def _table(ranks: Sequence[RankRow]) -> Iterator[str]:
         ]
         for rank in ranks
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    columns = [
+        column
+        for column in zip(*rows, strict=True)
+        if column[0] in _ALWAYS or set(column[1:]) - {_UNKNOWN}
+    ]
+    widths = [max(map(len, column)) for column in columns]
+    for row in zip(*columns, strict=True):
         cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
         yield f"  {'  '.join(cells)}".rstrip()
 

@@ -1,14 +1,16 @@
 """A tier's status as one screen, and as a document. Nothing is asked or computed anew here."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from kvtier.api import reasons
 from kvtier.api.conditions import find
 from kvtier.breakeven.assessment import Evidence, Verdict
-from kvtier.breakeven.words import digits, gigabits, seconds, size
+from kvtier.breakeven.words import age, digits, gigabits, seconds, size
 from kvtier.cli.screen import RankRow, Screen, screen
 from kvtier.placement.findings import Finding, Severity
+from kvtier.plan.probing import seconds_of
 
 Body = Mapping[str, Any]
 NO_STATUS: Final = (
@@ -29,8 +31,8 @@ def is_ready(body: Body) -> bool:
     return current and find(status.get("conditions", ()), reasons.READY).get("status") == "True"
 
 
-def text(body: Body) -> str:
-    """The screen, ending in a newline."""
+def text(body: Body, *, now: datetime) -> str:
+    """The screen, ending in a newline; ``now`` is what ages are counted to."""
     status = _status(body)
     earning = find(status.get("conditions", ()), reasons.EARNING_ITS_KEEP)
     return screen(
@@ -39,7 +41,7 @@ def text(body: Body) -> str:
             verdict=status.get("verdict", Verdict.UNKNOWN.value),
             reason=earning.get("reason", reasons.NOT_MEASURED),
             message=earning.get("message", NO_STATUS if not status else ""),
-            facts=list(_facts(body)),
+            facts=list(_facts(body, now=now)),
             ranks=[_row(rank) for rank in status.get("rankStates", ())],
             findings=list(_findings(status)),
         )
@@ -69,11 +71,13 @@ def _heading(body: Body) -> Iterator[str]:
         f"{'Ready' if is_ready(body) else 'Not ready'}: {status.get('ranks', '-')} ranks"
         + (f", generation {', '.join(generations)}" if generations else "")
     )
+    if spec.get("paused"):
+        yield "Paused: nothing is changed, restarted or probed"
     if status and status.get("observedGeneration") != metadata.get("generation"):
         yield "The spec has changed since: the operator has not looked at it yet"
 
 
-def _facts(body: Body) -> Iterator[tuple[str, str]]:
+def _facts(body: Body, *, now: datetime) -> Iterator[tuple[str, str]]:
     status = _status(body)
     figures, measured = status.get("breakEven") or {}, status.get("measured") or {}
     if figures:
@@ -83,21 +87,30 @@ def _facts(body: Body) -> Iterator[tuple[str, str]]:
         source = _SOURCES[Evidence.OBSERVED.value]
         yield "engines prefill", f"{figures['observedTokensPerSecond']:,} tokens/s, by {source}"
     if "bytesPerSecond" in measured:
-        source = _SOURCES.get(measured.get("evidence", ""), "")
-        when = f" at {measured['at']}" if "at" in measured else ""
         ratio = f", {digits(measured['ratio'])} x break-even" if "ratio" in measured else ""
         trip = measured.get("roundTripSeconds")
         yield (
             "link",
+            f"{'at least ' if measured.get('lowerBound') else ''}"
             f"{gigabits(measured['bytesPerSecond'])}"
             + (f", round trip {seconds(trip)}" if trip is not None else "")
             + ratio,
         )
-        yield "known from", f"{source}{when}"
+        yield "known from", _source(measured, now=now)
     if "minimumHitTokens" in figures:
         yield "minimum hit", f"{figures['minimumHitTokens']:,} tokens"
+    if "domain" in status:
+        yield "ranks belong in", status["domain"]
     if "engineSecret" in status:
         yield "engine Secret", status["engineSecret"]
+
+
+def _source(measured: Mapping[str, Any], *, now: datetime) -> str:
+    where = f" from {measured['node']}" if "node" in measured else ""
+    when = ""
+    if at := seconds_of(measured.get("at")):
+        when = f", {age(now.timestamp() - at)} ago ({measured['at']})"
+    return f"{_SOURCES.get(measured.get('evidence', ''), 'somewhere')}{where}{when}"
 
 
 def _row(rank: Mapping[str, Any]) -> RankRow:

@@ -14,6 +14,7 @@ from kubernetes.aio.config import (
 )
 
 from kvtier.cluster.client import IN_FLIGHT, TIMEOUT, AioCluster
+from kvtier.cluster.protocol import FIELD_MANAGER
 from kvtier.cluster.watches import OnRequest
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -31,6 +32,7 @@ async def connect(
     strict_x509: bool = True,
     in_flight: int = IN_FLIGHT,
     timeout: float = TIMEOUT,
+    field_manager: str = FIELD_MANAGER,
     on_request: OnRequest | None = None,
 ) -> AsyncIterator[AioCluster]:
     """A client for the cluster of the pod it runs in; with a context or a kubeconfig, for that.
@@ -39,7 +41,13 @@ async def connect(
     otherwise refuse. Raises NoCluster.
     """
     configuration = await configure(context=context, kubeconfig=kubeconfig, strict_x509=strict_x509)
-    cluster = AioCluster(configuration, in_flight=in_flight, timeout=timeout, on_request=on_request)
+    cluster = AioCluster(
+        configuration,
+        field_manager=field_manager,
+        in_flight=in_flight,
+        timeout=timeout,
+        on_request=on_request,
+    )
     try:
         yield cluster
     finally:

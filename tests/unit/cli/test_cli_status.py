@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from command_line import kvtier, one_line
 
 Body = dict[str, Any]
 NewConfig = Callable[[Body | None], Path]
-SEEN = "2026-11-30T01:00:00Z"
+SEEN = (datetime.now(UTC) - timedelta(hours=4, minutes=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def condition(name: str, status: str, reason: str, message: str = "") -> Body:
@@ -45,7 +46,9 @@ def tier(*, generation: int = 1, **status: Any) -> Body:
             "evidence": "Probed",
             "at": SEEN,
             "ratio": 1.95,
+            "node": "node-3",
         },
+        "domain": "zone=zone-a",
         "generations": [{"id": "0123456789ab", "state": "Live"}],
         "engineSecret": "chat-engine-0123456789ab",
     }
@@ -115,13 +118,14 @@ def test_one_screen_has_the_verdict_the_figures_and_the_ranks(kubeconfig: NewCon
         "  KV of one chunk  80 MiB",
         "  break-even (B*)  13.1 Gb/s",
         "  link             25.6 Gb/s, round trip 0.2 ms, 1.95 x break-even",
-        f"  known from       a probe at {SEEN}",
+        f"  known from       a probe from node-3, 4 h ago ({SEEN})",
         "  minimum hit      2,400 tokens",
+        "  ranks belong in  zone=zone-a",
         "  engine Secret    chat-engine-0123456789ab",
         "",
-        "  RANK  WHERE            READY  READS  ROUND TRIP  USED",
-        "  0     node-1 (zone-a)  yes    -      -           -",
-        "  1     node-2           yes    -      -           -",
+        "  RANK  WHERE            READY",
+        "  0     node-1 (zone-a)  yes",
+        "  1     node-2           yes",
         "",
         "Findings: none",
     ]
@@ -153,6 +157,26 @@ def test_what_is_wrong_is_a_finding_and_errors_come_first(kubeconfig: NewConfig)
         "  Warning NotPublished",
         "    later",
     ]
+
+
+def test_a_lower_bound_and_a_declared_link_are_told_as_what_they_are(
+    kubeconfig: NewConfig,
+) -> None:
+    least = tier()["status"]["measured"] | {"lowerBound": True}
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(tier(measured=least)))
+    assert b"  link             at least 25.6 Gb/s, round trip 0.2 ms" in done.stdout
+    declared = {"bytesPerSecond": 3200000000, "evidence": "Declared"}
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(tier(measured=declared)))
+    lines = done.stdout.decode().splitlines()
+    assert "  link             25.6 Gb/s" in lines
+    assert "  known from       the spec, not measured" in lines
+
+
+def test_a_paused_tier_is_told_of(kubeconfig: NewConfig) -> None:
+    body = tier()
+    body["spec"]["paused"] = True
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(body))
+    assert done.stdout.decode().splitlines()[2].startswith("Paused: ")
 
 
 def test_a_status_of_an_earlier_spec_is_not_ready(kubeconfig: NewConfig) -> None:

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "render": "print every object that kvtier would create for a tier",
     "generation": "print the name of the tier's generation of KV, or of its engine Secret",
     "status": "show one tier of a cluster: verdict, figures, ranks, findings",
+    "probe": "measure the link between a tier's engines and its ranks now",
     "try": "run a tier's ranks on this machine for a moment, and measure them",
     "loadtest": "load a tier as its engines would, and check each byte",
     "crd": "print the CustomResourceDefinition",

@@ -14,7 +14,10 @@ PURE += tuple(
     f"loadtest/{name}.py" for name in ("keys", "measures", "objects", "report", "striping")
 )
 PURE += ("webhook/decision.py", "webhook/review.py", "trial/scale.py")
-PURE += tuple(f"cli/{name}.py" for name in ("plot", "screen", "trial_report"))
+PURE += tuple(
+    f"cli/{name}.py"
+    for name in ("around", "plot", "probe_report", "screen", "status_report", "trial_report")
+)
 PURE += tuple(f"engines/{name}.py" for name in ("endpoint", "exposition", "rates"))
 PURE += tuple(f"probe/{name}.py" for name in ("config", "rates", "result"))
 IMPURE_MODULES = {"aiohttp", "asyncio", "kopf", "kubernetes", "random", "secrets"}

@@ -64,7 +64,9 @@ def read_document(path: str) -> dict[str, Any]:
     (which ``kubectl`` lets pass, keeping the last), or has an unquoted scalar that is one thing to
     one YAML reader and another to the next.
     """
-    document = _parse_yaml(_read(path), path)
+    document = read_yaml(path, wanted=f"one {KIND}")
+    if not isinstance(document, dict):
+        raise InvalidTier(f"{path}: not an object; write one {KIND}")
     missing = [
         f"{field}: missing; write {field}: {wanted}"
         for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
@@ -75,7 +77,15 @@ def read_document(path: str) -> dict[str, Any]:
     return document
 
 
-def _read(path: str) -> str:
+def read_yaml(path: str, *, wanted: str) -> Any:
+    """The one document in the YAML or JSON file ``path``; ``-`` is standard input.
+
+    Raises InvalidTier as ``read_document`` does; ``wanted`` is what the file should hold.
+    """
+    return _parse_yaml(_read(path, wanted), path, wanted)
+
+
+def _read(path: str, wanted: str) -> str:
     try:
         if path == "-":
             data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
@@ -87,14 +97,14 @@ def _read(path: str) -> str:
     except ValueError as error:  # a NUL in the path
         raise InvalidTier(f"{path!r}: {error}; name a readable file") from None
     if len(data) > MAX_FILE_BYTES:
-        raise InvalidTier(f"{path}: larger than {MAX_FILE_BYTES} bytes; write one {KIND}")
+        raise InvalidTier(f"{path}: larger than {MAX_FILE_BYTES} bytes; write {wanted}")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidTier(f"{path}: not UTF-8 text; write YAML or JSON") from None
 
 
-def _parse_yaml(text: str, path: str) -> dict[str, Any]:
+def _parse_yaml(text: str, path: str, wanted: str) -> Any:
     try:
         documents = [found for found in yaml.load_all(text, _Loader) if found is not None]
     except yaml.MarkedYAMLError as error:
@@ -106,9 +116,7 @@ def _parse_yaml(text: str, path: str) -> dict[str, Any]:
         first = str(error).splitlines()[0] if str(error) else "nested too deeply"
         raise InvalidTier(f"{path}: {first}; correct the YAML") from None
     if len(documents) != 1:
-        raise InvalidTier(f"{path}: {len(documents)} documents; write exactly one {KIND}")
-    if not isinstance(documents[0], dict):
-        raise InvalidTier(f"{path}: not an object; write one {KIND}")
+        raise InvalidTier(f"{path}: {len(documents)} documents; write exactly {wanted}")
     return documents[0]
 
 

@@ -55,9 +55,13 @@ class AccessAssessment:
 
 
 def assess_access(
-    spec: KVCacheTierSpec, pattern: Access, *, compression: float = 1.0
+    spec: KVCacheTierSpec,
+    pattern: Access,
+    *,
+    link: LinkFigures | None = None,
+    compression: float = 1.0,
 ) -> AccessAssessment:
-    """Judge reading KV at every decoded token, by the declared link.
+    """Judge reading KV at every decoded token, by ``link``, or else the declared one.
 
     ``compression`` is of what crosses the link; a GPU's own memory holds raw KV.
 
@@ -67,7 +71,7 @@ def assess_access(
     positive.
     """
     positive(compression=compression)
-    link = declared_link(spec)
+    link = link or declared_link(spec)
     if pattern is Access.PER_TOKEN_STREAM:
         return _stream(spec, link, compression=compression)
     if pattern is Access.PER_TOKEN_ATTENTION:

@@ -18,7 +18,7 @@ BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 
 COMMANDS: Final = {
-    "plan": "judge a tier by its declared figures: does fetching beat recomputing?",
+    "plan": "judge a tier, applied or not: does fetching beat recomputing?",
     "layout": "print the layout to write into a tier, from a model's config.json",
     "render": "print every object that kvtier would create for a tier",
     "generation": "print the name of the tier's generation of KV, or of its engine Secret",

@@ -12,7 +12,7 @@ from kvtier.api.load import MAX_FILE_BYTES, InvalidTier, parse_tier, read_docume
 from kvtier.api.types import KVCacheDtype, KVCacheTier, Layout
 from kvtier.breakeven.footprint import Footprint, of_layout
 from kvtier.breakeven.sizes import ELEMENT_BYTES
-from kvtier.cli import files
+from kvtier.cli import files, links
 from kvtier.cli.errors import BadInput
 from kvtier.generation.identity import layout_identity
 from kvtier.modelconfig.fields import UnreadableConfig
@@ -46,24 +46,31 @@ def load(path: str) -> ModelConfig:
         raise BadInput(f"{path}: {error}") from None
 
 
-def load_tier(arguments: argparse.Namespace) -> KVCacheTier:
-    """The tier of ``--file``, its layout from ``--model-config`` if there is one.
+def load_tier(arguments: argparse.Namespace, *, links_path: str | None = None) -> KVCacheTier:
+    """The tier of ``--file``, with the layout of ``--model-config`` and the links of ``links_path``
+    where these are given.
 
     Raises BadInput, also for a tier whose own layout is another one.
     """
     path, config_path = arguments.file, arguments.model_config
-    if config_path is None:
+    if config_path is None and links_path is None:
         return files.load(path)
     if path == config_path == "-":
         raise BadInput("-: is both --file and --model-config; name a file for one of them")
-    config = load(config_path)
+    config = None if config_path is None else load(config_path)
+    given_links = None if links_path is None else links.load(links_path)
+    given = False
     try:
         document = read_document(path)
-        given = _fill_in(document, config.layout)
+        if config is not None:
+            given = _fill_in(document, config.layout)
+        if given_links is not None:
+            links.put(document, given_links)
         tier = parse_tier(document)
     except InvalidTier as error:
-        raise BadInput(*error.errors) from None
-    if given:
+        told = [links.told(line, links_path) if links_path else line for line in error.errors]
+        raise BadInput(*told) from None
+    if config is not None and given:
         _compare(tier, config, config_path)
     return tier
 

@@ -5,18 +5,24 @@ Exits 0 for a tier that pays, 3 for one that never does, 4 when the file does no
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from kvtier.api.scalars import shown
 from kvtier.api.types import KVCacheTier
-from kvtier.breakeven.assessment import Assessment, Verdict
+from kvtier.breakeven.assessment import Assessment, LinkFigures, Verdict
 from kvtier.breakeven.patterns import Access, AccessAssessment, assess_access
-from kvtier.breakeven.tier import assess
-from kvtier.cli import files, model_config, output, plan_table, plot, what_if
+from kvtier.breakeven.tier import assess, declared_link
+from kvtier.cli import files, flags, model_config, nodes_file, output, plan_table, plot, what_if
+from kvtier.cli.around import Around
 from kvtier.cli.errors import BadInput
-from kvtier.placement.chain import examine
+from kvtier.placement.chain import examine, ordered
 from kvtier.placement.findings import Finding
+from kvtier.placement.topology_checks import Placed, check
+from kvtier.plan.probing import seconds_of
 
 EXIT_CODES: Final = {Verdict.NEVER_PAYS: 3, Verdict.UNKNOWN: 4}
 PAYS: Final = 0
@@ -34,6 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model_config.add_argument(parser, required=False)
     parser.add_argument(
+        "--links",
+        metavar="FILE",
+        help="a list as placement.links has it, instead of the tier's; - is standard input",
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="FILE",
+        help="what `kubectl get nodes -o yaml` (or json) prints, or `kubectl get nodes,pods` with "
+        "the pool's pods: also judge where the ranks go; - is standard input",
+    )
+    cluster = parser.add_argument_group(
+        "from a cluster", "instead of --nodes, with the link that was measured there, if any"
+    )
+    cluster.add_argument(
+        "--live", action="store_true", help="the current context's (--context means --live)"
+    )
+    flags.add_cluster(cluster)
+    parser.add_argument(
         "--plot",
         type=plot_file,
         metavar="FILE.svg",
@@ -46,13 +70,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    _check(arguments)
     asked = what_if.parse(arguments.what_if)
-    tier = what_if.apply(model_config.load_tier(arguments), asked)
-    assessment = assess(tier.spec, compression=asked.compression)
-    findings = examine(tier.spec, assessment=assessment)
+    tier = model_config.load_tier(arguments, links_path=arguments.links)
+    around = _around(arguments, tier)
+    tier, link = _asked(tier, asked, around=around)
+    place = None if around is None else around.place(tier)
+    link_age = None
+    if link is not None and link.at is not None:
+        link_age = datetime.now(UTC).timestamp() - seconds_of(link.at)
+    assessment = assess(tier.spec, link=link, link_age=link_age, compression=asked.compression)
+    findings = _findings(tier, assessment, place=place)
     access = None
     if asked.access is not Access.ONCE_PER_REQUEST:
-        access = assess_access(tier.spec, asked.access, compression=asked.compression)
+        access = assess_access(tier.spec, asked.access, link=link, compression=asked.compression)
     if arguments.plot is not None:
         if access is not None:
             raise BadInput(
@@ -62,14 +93,77 @@ def run(arguments: argparse.Namespace) -> int:
         _write(arguments.plot, plot.plot(tier, assessment, changes=asked.changes))
     if arguments.output == "table":
         text = plan_table.table(
-            tier, assessment, findings=findings, access=access, changes=asked.changes
+            tier,
+            assessment,
+            findings=findings,
+            access=access,
+            changes=asked.changes,
+            links=arguments.links,
+            link_age=link_age,
+            place=() if around is None else around.facts(tier),
         )
     else:
         content = _document(tier, assessment, findings=findings, access=access, asked=asked)
+        if around is not None:
+            content |= around.document(tier)
         text = output.document(content, arguments.output)
     print(text, end="")
     verdict = assessment.verdict if access is None else access.verdict
     return EXIT_CODES.get(verdict, PAYS)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raises BadInput for flags that contradict each other."""
+    named = {flag: getattr(arguments, flag) for flag in ("file", "model_config", "links", "nodes")}
+    read = [f"--{flag.replace('_', '-')}" for flag, path in named.items() if path == "-"]
+    if len(read) > 1:
+        raise BadInput(f"-: is both {' and '.join(read)}; name a file for one of them")
+    lives = arguments.live or arguments.context is not None
+    if lives and arguments.nodes is not None:
+        raise BadInput("--nodes: and a cluster too; leave out one of them")
+    if not lives and (arguments.kubeconfig or arguments.namespace):
+        flag = "--kubeconfig" if arguments.kubeconfig else "--namespace"
+        raise BadInput(f"{flag}: says nothing without a cluster; add --live")
+
+
+def _around(arguments: argparse.Namespace, tier: KVCacheTier) -> Around | None:
+    """What is known of where the tier runs; None if nobody asked."""
+    if arguments.nodes is not None:
+        return nodes_file.load(arguments.nodes, tier)
+    if arguments.live or arguments.context is not None:
+        # The cluster's libraries are for who asks it.
+        found: Around = import_module("kvtier.cli.live_plan").load(arguments, tier)
+        return found
+    return None
+
+
+def _asked(
+    tier: KVCacheTier, asked: what_if.WhatIf, *, around: Around | None
+) -> tuple[KVCacheTier, LinkFigures | None]:
+    """The tier with what was asked, and the link that its hits would cross."""
+    reach, measured = None, None
+    if around is not None:
+        reach, measured = around.place(tier).topology.farthest_link(), around.link
+    tier = what_if.apply(tier, asked, reach=reach, measured=measured)
+    if measured is None or asked.another_link:
+        return tier, declared_link(tier.spec, reach=reach)
+    return tier, replace(measured, domain=reach or "measured")
+
+
+def _findings(
+    tier: KVCacheTier, assessment: Assessment, *, place: Placed | None
+) -> tuple[Finding, ...]:
+    """Of the chain, and of the place where there is one, as the operator would find them."""
+    if place is None:
+        return examine(tier.spec, assessment=assessment)
+    topology = place.topology
+    found = examine(
+        tier.spec,
+        assessment=assessment,
+        engines=len(topology.engines) or None,
+        ranks_together=topology.ranks_together(tier.spec.pool.ranks),
+    )
+    return ordered((*found, *check(place)))
 
 
 def plot_file(text: str) -> Path:

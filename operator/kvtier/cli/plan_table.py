@@ -5,9 +5,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from kvtier.api.types import KVCacheTier, Striping
-from kvtier.breakeven.assessment import Assessment, Row
+from kvtier.breakeven.assessment import Assessment, Evidence, Row
 from kvtier.breakeven.patterns import AccessAssessment
-from kvtier.breakeven.words import digits, gigabits, seconds, size
+from kvtier.breakeven.words import age, digits, gigabits, seconds, size
 from kvtier.placement.findings import Finding
 from kvtier.render.memory import held_chunks, memory
 
@@ -22,8 +22,15 @@ def table(
     findings: Sequence[Finding],
     access: AccessAssessment | None,
     changes: Mapping[str, str],
+    links: str | None = None,
+    link_age: float | None = None,
+    place: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The whole text, ending in a newline."""
+    """The whole text, ending in a newline.
+
+    ``links`` is the file that they are from, if not the tier's own; ``link_age`` how many seconds
+    ago the link was measured; ``place`` are facts about where the tier runs.
+    """
     spec = tier.spec
     judged = assessment if access is None else access
     lines = [
@@ -34,16 +41,13 @@ def table(
         asked = ", ".join(f"{name}={value}" for name, value in changes.items())
         lines.append(f"What if: {asked}")
     lines += ["", f"Verdict: {judged.verdict.value}", *_wrapped(judged.message), ""]
-    lines += _pairs(_facts(tier, assessment))
+    lines += _pairs([*_facts(tier, assessment, link_age=link_age), *place])
     if access is None:
         lines += ["", *_by_length(assessment)]
     else:
         lines += ["", *_by_token(access)]
     lines += _findings(findings)
-    lines += [
-        "",
-        "The file's own figures, not measured ones. docs/break-even.md explains each line.",
-    ]
+    lines += ["", f"{_source(assessment, links)} docs/break-even.md explains each line."]
     return "\n".join(lines) + "\n"
 
 
@@ -56,7 +60,16 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def _facts(tier: KVCacheTier, assessment: Assessment) -> list[tuple[str, str]]:
+def _source(assessment: Assessment, links: str | None) -> str:
+    if assessment.link is not None and assessment.link.evidence is not Evidence.DECLARED:
+        return "The link was measured; all else is the file's own figures."
+    files = "The file's own figures" if links is None else f"The figures of the file and of {links}"
+    return f"{files}, not measured ones."
+
+
+def _facts(
+    tier: KVCacheTier, assessment: Assessment, *, link_age: float | None
+) -> list[tuple[str, str]]:
     pool = tier.spec.pool
     copies = assessment.bytes_per_token / assessment.logical_bytes_per_token
     facts = [
@@ -72,7 +85,7 @@ def _facts(tier: KVCacheTier, assessment: Assessment) -> list[tuple[str, str]]:
             "break-even (B*)",
             f"{gigabits(assessment.break_even)}: up to it no hit is faster than the prefill",
         ),
-        ("link", _link(assessment)),
+        ("link", _link(assessment, link_age)),
         ("fixed time (T0)", _fixed(assessment)),
         ("minimum hit", _minimum_hit(assessment, pool.chunk_tokens)),
     ]
@@ -105,13 +118,17 @@ def _held(tier: KVCacheTier) -> str:
     )
 
 
-def _link(assessment: Assessment) -> str:
+def _link(assessment: Assessment, link_age: float | None) -> str:
     link = assessment.link
     if link is None or assessment.ratio is None:
         return "not declared (placement.links)"
+    known = f"{link.domain}, {link.evidence.lower()}"
+    if link.evidence is not Evidence.DECLARED:
+        when = "" if link_age is None else f" {age(link_age)} ago"
+        known = link.evidence.lower() + when + (f" from {link.node}" if link.node else "")
     return (
-        f"{gigabits(link.bytes_per_second)}, round trip {seconds(link.round_trip_seconds)} "
-        f"({link.domain}, {link.evidence.lower()}): {digits(assessment.ratio)} x break-even"
+        f"{'at least ' if link.lower_bound else ''}{gigabits(link.bytes_per_second)}, round trip "
+        f"{seconds(link.round_trip_seconds)} ({known}): {digits(assessment.ratio)} x break-even"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import API_VERSION, KIND, KVCacheTier
+from kvtier.breakeven.assessment import LinkFigures
 from kvtier.breakeven.patterns import Access
 from kvtier.breakeven.tier import declared_link
 from kvtier.cli.errors import BadInput
@@ -33,6 +34,11 @@ class WhatIf:
     compression: float
     access: Access
 
+    @property
+    def another_link(self) -> bool:
+        """Whether the link is to be another than it is."""
+        return not {"bandwidth", "roundTrip"}.isdisjoint(self.changes)
+
 
 def parse(text: str) -> WhatIf:
     """``bandwidth=100G,compression=3.5``. Raises BadInput naming the part and the fix."""
@@ -53,8 +59,18 @@ def parse(text: str) -> WhatIf:
     )
 
 
-def apply(tier: KVCacheTier, asked: WhatIf) -> KVCacheTier:
-    """The tier with the changed link and times, checked like any other. Raises BadInput."""
+def apply(
+    tier: KVCacheTier,
+    asked: WhatIf,
+    *,
+    reach: str | None = None,
+    measured: LinkFigures | None = None,
+) -> KVCacheTier:
+    """The tier with the changed link and times, checked like any other. Raises BadInput.
+
+    ``reach`` is that of ``declared_link``; the link that is changed is the ``measured`` one, where
+    there is one, and else the declared one.
+    """
     spec: dict[str, Any] = tier.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     for name in ("hitLatency", "hitEngineTime"):
         if name in asked.changes:
@@ -65,7 +81,14 @@ def apply(tier: KVCacheTier, asked: WhatIf) -> KVCacheTier:
         if name in asked.changes
     }
     if link:
-        _change_link(spec["placement"], link, declared=declared_link(tier.spec))
+        placement = spec["placement"]
+        if measured is not None:
+            level = reach or placement.get("within") or placement["domains"][-1]["name"]
+            _declare(placement, measured, level=level)
+            _change_link(placement, link, domain=level)
+        else:
+            found = declared_link(tier.spec, reach=reach)
+            _change_link(placement, link, domain=None if found is None else found.domain)
     metadata = {"name": tier.metadata.name, "namespace": tier.metadata.namespace}
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     try:
@@ -83,9 +106,22 @@ def _told(line: str, changes: Mapping[str, str]) -> str:
     return f"--what-if: {line}"
 
 
-def _change_link(placement: dict[str, Any], change: Mapping[str, str], *, declared: Any) -> None:
+def _declare(placement: dict[str, Any], link: LinkFigures, *, level: str) -> None:
+    """Make a link that was measured the declared one of this level."""
+    others = [each for each in placement["links"] if each["domain"] != level]
+    figures = {
+        "domain": level,
+        "bitsPerSecond": str(round(8 * link.bytes_per_second)),
+        "roundTrip": f"{1e3 * link.round_trip_seconds:.6f}ms",
+    }
+    placement["links"] = [*others, figures]
+
+
+def _change_link(
+    placement: dict[str, Any], change: Mapping[str, str], *, domain: str | None
+) -> None:
     """Change the link that the verdict is about; without one, declare that of the far domain."""
-    if declared is None:
+    if domain is None:
         missing = {"bitsPerSecond": "bandwidth", "roundTrip": "roundTrip"}.items()
         for field, name in missing:
             if field not in change:
@@ -97,7 +133,7 @@ def _change_link(placement: dict[str, Any], change: Mapping[str, str], *, declar
         placement["links"] = [{"domain": farthest, **change}]
         return
     for link in placement["links"]:
-        if link["domain"] == declared.domain:
+        if link["domain"] == domain:
             link.update(change)
 
 

@@ -102,6 +102,11 @@ class Topology:
     def ranks_per_node(self) -> Mapping[str, int]:
         return Counter(self.ranks.values())
 
+    def ranks_together(self, ranks: int) -> int | None:
+        """The most ranks that one node holds, None until all of so many have a node."""
+        held = self.ranks_per_node()
+        return max(held.values()) if sum(held.values()) == ranks else None
+
     def link_levels(self) -> Mapping[str | None, int]:
         """How many pairs of engine and rank have which nearest common level, by name.
 

@@ -217,15 +217,53 @@ def _affinity_of(statefulset: Object) -> Object:
 
 def placed(observed: Observed, states: Sequence[RankState]) -> Placed:
     """The tier's place as the checks look at it."""
-    tier = observed.tier
+    return place_of(
+        observed.tier,
+        nodes=observed.nodes,
+        engines=observed.engines,
+        states=states,
+        domain=domain_of(observed.tier, observed.record),
+        candidates=observed.candidates,
+    )
+
+
+def place_of(
+    tier: KVCacheTier,
+    *,
+    nodes: Mapping[str, NodeFacts],
+    engines: Sequence[Engine],
+    states: Sequence[RankState],
+    domain: Domain | None,
+    candidates: Mapping[str, NodeFacts] | None,
+) -> Placed:
+    """The same from its parts. ``candidates`` are those of ``Observed``."""
     placement = tier.spec.placement
+    room = None
+    if candidates is not None and lacks_room(states):
+        room = _room(tier, candidates, engines=engines, states=states, domain=domain)
     return Placed(
-        topology_of(tier, nodes=observed.nodes, engines=observed.engines, states=states),
-        domain=domain_of(tier, observed.record),
+        topology_of(tier, nodes=nodes, engines=engines, states=states),
+        domain=domain,
         within=placement.within,
         linked={link.domain for link in placement.links},
-        room=_room(observed, states),
+        room=room,
     )
+
+
+def foreseen_domain(
+    tier: KVCacheTier, *, topology: Topology, chosen: Domain | None
+) -> Domain | None:
+    """Where the ranks of a tier with this spec would belong, and stay while they hold something."""
+    placement = tier.spec.placement
+    named = pinned(tier.spec.store.node_selector, levels=_levels(tier), within=placement.within)
+    return named or choose(topology, within=placement.within, chosen=chosen, hold_nothing=False)
+
+
+def domain_named(tier: KVCacheTier, text: str) -> Domain | None:
+    """The domain that ``status.domain`` names, None if the spec has no such level any more."""
+    name, _, value = text.partition("=")
+    keys = {level.name: level.key for level in _levels(tier)}
+    return Domain(level=name, key=keys[name], value=value) if name in keys and value else None
 
 
 def lacks_room(states: Collection[RankState]) -> bool:
@@ -233,19 +271,22 @@ def lacks_room(states: Collection[RankState]) -> bool:
     return any(state.node is None for state in states)
 
 
-def _room(observed: Observed, states: Sequence[RankState]) -> Room | None:
-    """What the listed nodes have left for ranks without a node, None if there is none, or if the
-    nodes were not listed."""
-    if observed.candidates is None or not lacks_room(states):
-        return None
-    store = observed.tier.spec.store
-    asked = [(engine.node, engine.memory) for engine in observed.engines]
+def _room(
+    tier: KVCacheTier,
+    candidates: Mapping[str, NodeFacts],
+    *,
+    engines: Sequence[Engine],
+    states: Sequence[RankState],
+    domain: Domain | None,
+) -> Room:
+    """What the listed nodes have left for ranks without a node."""
+    store = tier.spec.store
+    asked = [(engine.node, engine.memory) for engine in engines]
     asked += [(state.node, store.memory_bytes) for state in states if state.node]
-    domain = domain_of(observed.tier, observed.record)
-    required = observed.tier.spec.placement.enforcement is Enforcement.REQUIRED
+    required = tier.spec.placement.enforcement is Enforcement.REQUIRED
     free = {
         name: facts.allocatable_memory - sum(size for node, size in asked if node == name)
-        for name, facts in observed.candidates.items()
+        for name, facts in candidates.items()
         if facts.allocatable_memory is not None
         and not facts.cordoned
         and store.node_selector.items() <= facts.labels.items()

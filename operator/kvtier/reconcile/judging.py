@@ -21,13 +21,11 @@ def judged(memory: TierMemory, tier: KVCacheTier, place: Placed) -> Judgement:
     memory.link = memory.link or link_of(tier.status, ranks=tier.spec.pool.ranks)
     kept = seen_before(tier.spec, tier.status) if memory.watches_engines else None
     memory.seen = memory.seen or kept
-    on_nodes = place.topology.ranks_per_node()
-    placed = sum(on_nodes.values()) == tier.spec.pool.ranks
     known: dict[str, Any] = {
         "generation": tier.metadata.generation,
         "link": memory.link or declared_link(tier.spec, reach=place.topology.farthest_link()),
         "engines": len(place.topology.engines) or None,
-        "ranks_together": max(on_nodes.values()) if placed else None,
+        "ranks_together": place.topology.ranks_together(tier.spec.pool.ranks),
         "seen": memory.seen,
         "others": check(place),
     }

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from kvtier import __version__
 from kvtier.cli.errors import BadInput
 
 BAD_INPUT: Final = 2
@@ -34,6 +33,16 @@ MODULES: Final = {"try": "trial", "probe-worker": "probe_worker"}
 """Modules that cannot be called as their command is."""
 HIDDEN: Final = {"probe-worker": "measure a tier's ranks from this node"}
 """Commands that the operator's own pods run."""
+
+
+class _Version(argparse.Action):
+    """``--version``. Looking it up takes as long as all that other commands import here."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from kvtier import __version__
+
+        print(f"kvtier {__version__}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +71,7 @@ def _run(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="kvtier", description="KV cache tiers for LLM prefill fleets.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"kvtier {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = argv[0] if argv else ""
     for name, summary in (COMMANDS | HIDDEN).items():

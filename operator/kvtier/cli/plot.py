@@ -8,8 +8,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Final
-from xml.sax.saxutils import escape
 
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, Row
@@ -279,4 +279,4 @@ def _cut(text: str, most: int) -> str:
 
 def _text(text: str) -> str:
     """Text of an element: what XML cannot hold at all is replaced."""
-    return escape(_NOT_XML.sub("\ufffd", text))
+    return escape(_NOT_XML.sub("\ufffd", text), quote=False)

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,10 +77,8 @@ def _serve(directory: Path, servers: list[Server]) -> None:
     if order is None:
         return
     try:
-        ports = [
-            _start(order["program"], directory / f"r{rank}", servers)
-            for rank in range(order["ranks"])
-        ]
+        homes = [directory / f"r{rank}" for rank in range(order["ranks"])]
+        ports = _start(order["program"], homes, servers)
     except CannotStart as error:
         _tell({"failed": str(error)})
         return
@@ -94,20 +93,23 @@ def _serve(directory: Path, servers: list[Server]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _start(program: str, directory: Path, servers: list[Server]) -> int:
-    """One rank; the port that it listens on. Raises CannotStart."""
-    for _ in range(PORT_TRIES):
-        port = _free_port()
-        server = _run(program, directory, port=port)
-        servers.append(server)
-        if _listens(server, port):
-            return port
-        said = (directory / LOG).read_text("utf-8", "replace").strip()
-        servers.remove(server)
-        if "Address already in use" not in said:
-            break
-    last = said.splitlines()[-1] if said else f"it exited with {server.returncode}"
-    raise CannotStart(f"{directory.name}: {program} did not start: {' '.join(last.split())[:300]}")
+def _start(program: str, homes: Sequence[Path], servers: list[Server]) -> list[int]:
+    """All ranks at once; the ports that they listen on. Raises CannotStart."""
+    ports = _free_ports(len(homes))
+    for home, port in zip(homes, ports, strict=True):
+        servers.append(_run(program, home, port=port))
+    for rank, home in enumerate(homes):
+        tries = 1
+        while not _listens(servers[rank], ports[rank]):
+            said = (home / LOG).read_text("utf-8", "replace").strip()
+            if tries == PORT_TRIES or "Address already in use" not in said:
+                last = said.splitlines() or [f"it exited with {servers[rank].returncode}"]
+                why = " ".join(last[-1].split())[:300]
+                raise CannotStart(f"{home.name}: {program} did not start: {why}")
+            tries += 1
+            (ports[rank],) = _free_ports(1)
+            servers[rank] = _run(program, home, port=ports[rank])
+    return ports
 
 
 def _run(program: str, directory: Path, *, port: int) -> Server:
@@ -152,11 +154,13 @@ def _listens(server: Server, port: int) -> bool:
     return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    """So many, no two of them equal: taken all before one is let go."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _tell(word: dict[str, Any]) -> None:

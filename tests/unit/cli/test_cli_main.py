@@ -121,6 +121,31 @@ def test_offline_commands_import_no_cluster_library(tier_file: TierFile) -> None
     assert completed.stderr.decode() == "0 []\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "not_needed"),
+    [
+        (["--help"], {"pydantic", "yaml", "importlib.metadata"}),
+        (["plan"], {"asyncio", "multiprocessing", "ssl", "http", "subprocess", "xml"}),
+    ],
+)
+def test_a_command_imports_what_it_needs(
+    command: list[str], not_needed: set[str], tier_file: TierFile
+) -> None:
+    if command == ["plan"]:
+        command = ["plan", "-f", str(tier_file())]
+    script = (
+        "import contextlib, sys\n"
+        "from kvtier.cli.main import main\n"
+        "with contextlib.suppress(SystemExit):\n"
+        f"    main({command!r})\n"
+        f"print(sorted({not_needed!r} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    completed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, timeout=60, check=False
+    )
+    assert completed.stderr.decode() == "[]\n"
+
+
 def test_crd_is_the_generated_one() -> None:
     assert kvtier("crd").stdout.decode() == crd_yaml()
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from apiserver_process import ApiServer, CannotStart, running
+from dry_run import DryRun
 
 from kvtier.api.base import GROUP, PLURAL
 from kvtier.api.crd import crd_yaml
@@ -23,3 +24,10 @@ def apiserver() -> Iterator[ApiServer]:
             yield server
     except CannotStart as reason:
         pytest.fail(str(reason), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def dry_run(apiserver: ApiServer) -> Iterator[DryRun]:
+    found = DryRun(apiserver)
+    yield found
+    found.close()

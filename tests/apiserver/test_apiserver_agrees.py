@@ -5,18 +5,14 @@ only one of them has.
 """
 
 import copy
-import http.client
 import itertools
 import json
 import random
-import ssl
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
-import pytest
 from apiserver_manifests import merge_patch
-from apiserver_process import ApiServer
+from dry_run import DryRun
 
 from kvtier.api.load import InvalidTier, parse_tier
 
@@ -171,45 +167,9 @@ def parallelism_grid() -> Iterator[dict[str, Any]]:
         yield document
 
 
-class Judge:
-    """Asks the API server over one connection, which is faster than a kubectl for each tier."""
-
-    def __init__(self, apiserver: ApiServer) -> None:
-        address = urlsplit(apiserver.url)
-        self._token = apiserver.token
-        self._connection = http.client.HTTPSConnection(
-            address.netloc, context=ssl.create_default_context(cafile=str(apiserver.ca)), timeout=30
-        )
-
-    def refusal(self, document: dict[str, Any]) -> str | None:
-        """Why the API server refuses the tier, None when it takes it."""
-        self._connection.request(
-            "POST",
-            "/apis/kvtier.dev/v1alpha1/namespaces/default/kvcachetiers"
-            "?dryRun=All&fieldValidation=Strict",
-            body=json.dumps(document),
-            headers={
-                "Authorization": f"Bearer {self._token}",
-                "Content-Type": "application/json",
-            },
-        )
-        answer = json.loads(self._connection.getresponse().read())
-        return str(answer["message"]) if answer["kind"] == "Status" else None
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-@pytest.fixture(scope="session")
-def judge(apiserver: ApiServer) -> Iterator[Judge]:
-    found = Judge(apiserver)
-    yield found
-    found.close()
-
-
-def disagreement(judge: Judge, document: dict[str, Any]) -> str | None:
+def disagreement(dry_run: DryRun, document: dict[str, Any]) -> str | None:
     """What one of the two refuses and the other takes, None when they agree."""
-    server = judge.refusal(document)
+    server = dry_run.refusal(document)
     loader: tuple[str, ...] = ()
     try:
         parse_tier(document)
@@ -229,14 +189,14 @@ def no_schema_can_say(line: str) -> bool:
     )
 
 
-def test_both_accept_the_same_of_1000_random_tiers(judge: Judge) -> None:
-    found = [disagreement(judge, document) for document in random_tiers(1000)]
+def test_both_accept_the_same_of_1000_random_tiers(dry_run: DryRun) -> None:
+    found = [disagreement(dry_run, document) for document in random_tiers(1000)]
     differing = [each for each in found if each]
     assert not differing, f"{len(differing)} differ:\n" + "\n".join(differing[:10])
 
 
-def test_both_accept_the_same_parallelisms(judge: Judge) -> None:
-    found = [disagreement(judge, document) for document in parallelism_grid()]
+def test_both_accept_the_same_parallelisms(dry_run: DryRun) -> None:
+    found = [disagreement(dry_run, document) for document in parallelism_grid()]
     assert len(found) == 216
     differing = [each for each in found if each]
     assert not differing, f"{len(differing)} differ:\n" + "\n".join(differing[:10])

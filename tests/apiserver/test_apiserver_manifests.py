@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from apiserver_manifests import Manifest, manifests
 from apiserver_process import Answer, ApiServer
+from dry_run import DryRun
 
 from kvtier.api.load import InvalidTier, load_file, parse_tier
 from kvtier.breakeven.tier import assess
@@ -31,9 +32,9 @@ def by_name(rows: list[Manifest]) -> Callable[[Any], Any]:
 
 
 @pytest.fixture(scope="session")
-def dry_run(apiserver: ApiServer) -> Callable[[Manifest], Answer]:
-    """What kubectl answers to a manifest of the table, asked once."""
-    answers: dict[str, Answer] = {}
+def said(apiserver: ApiServer) -> Callable[[Manifest], Answer]:
+    """What kubectl answers to a manifest of the table that creates one, asked once."""
+    answers = all_at_once(apiserver, STORED)
 
     def ask(manifest: Manifest) -> Answer:
         if manifest.name not in answers:
@@ -43,6 +44,18 @@ def dry_run(apiserver: ApiServer) -> Callable[[Manifest], Answer]:
         return answers[manifest.name]
 
     return ask
+
+
+def all_at_once(apiserver: ApiServer, rows: list[Manifest]) -> dict[str, Answer]:
+    """What one kubectl answers to manifests that are all taken; nothing if one of them is not."""
+    text = "\n---\n".join(row.text for row in rows)
+    answer = apiserver.apply(text, "--dry-run=server", "-o", "json")
+    if answer.code or answer.err:
+        return {}
+    taken = json.loads(answer.out)["items"]
+    return {
+        row.name: Answer(0, json.dumps(each), "") for row, each in zip(rows, taken, strict=True)
+    }
 
 
 def assert_said(manifest: Manifest, answer: Answer) -> None:
@@ -62,9 +75,9 @@ def test_the_table_has_at_least_60_manifests_and_half_of_them_are_bad() -> None:
 
 @by_name(SINGLE)
 def test_kubectl_says_what_the_table_says(
-    dry_run: Callable[[Manifest], Answer], manifest: Manifest
+    said: Callable[[Manifest], Answer], manifest: Manifest
 ) -> None:
-    assert_said(manifest, dry_run(manifest))
+    assert_said(manifest, said(manifest))
 
 
 @by_name(LATER)
@@ -84,15 +97,15 @@ def test_an_edit_is_taken_or_refused_as_the_table_says(
 def test_the_loader_says_what_the_table_says(manifest: Manifest, tmp_path: Path) -> None:
     file = tmp_path / "tier.yaml"
     file.write_text(manifest.judged)
-    said = tuple(line.replace(str(file), "FILE") for line in refusal(lambda: load_file(str(file))))
-    assert said == manifest.kvtier
+    lines = tuple(line.replace(str(file), "FILE") for line in refusal(lambda: load_file(str(file))))
+    assert lines == manifest.kvtier
 
 
 @by_name(STORED)
 def test_what_the_server_stored_is_judged_as_what_was_written(
-    dry_run: Callable[[Manifest], Answer], manifest: Manifest, tmp_path: Path
+    said: Callable[[Manifest], Answer], manifest: Manifest, tmp_path: Path
 ) -> None:
-    stored = json.loads(dry_run(manifest).out)
+    stored = json.loads(said(manifest).out)
     if manifest.kvtier:
         # The condition SpecValid says it; the server's defaults must not change what it says.
         assert refusal(lambda: parse_tier(stored)) == manifest.kvtier
@@ -104,9 +117,9 @@ def test_what_the_server_stored_is_judged_as_what_was_written(
 
 @by_name([manifest for manifest in STORED if not manifest.kvtier])
 def test_no_accepted_manifest_makes_the_reconciler_raise(
-    apiserver: ApiServer, dry_run: Callable[[Manifest], Answer], manifest: Manifest
+    dry_run: DryRun, said: Callable[[Manifest], Answer], manifest: Manifest
 ) -> None:
-    tier = parse_tier(json.loads(dry_run(manifest).out))
+    tier = parse_tier(json.loads(said(manifest).out))
     assess(tier.spec).status()
     record = new_record(tier.spec, operator_token="a" * 32, engine_token="b" * 32)
     children = [
@@ -114,14 +127,7 @@ def test_no_accepted_manifest_makes_the_reconciler_raise(
         for child in render(tier, record, settings=RenderSettings())
         if rank_of(child) in (None, 0, tier.spec.pool.ranks - 1)
     ]
-    taken = apiserver.kubectl(
-        "create",
-        "--dry-run=server",
-        "-f",
-        "-",
-        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": children}),
-    )
-    assert taken.code == 0, taken.message
+    assert [dry_run.refusal(child) for child in children] == [None] * len(children)
 
 
 def rank_of(child: dict[str, Any]) -> int | None:

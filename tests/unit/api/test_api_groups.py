@@ -104,7 +104,7 @@ def likely(draw: st.DrawFn) -> dict[str, Any]:
     return {"attention": attention.value, "layers": draw(st.integers(1, 1024))} | sizes
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(found=st.lists(anything | likely(), max_size=17) | st.lists(likely(), min_size=1))
 def test_any_groups_are_refused_or_can_be_judged_and_rendered(found: list[dict[str, Any]]) -> None:
     document = changed("spec.model.layout", {"groups": found})

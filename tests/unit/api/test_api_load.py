@@ -235,7 +235,7 @@ ITEM_FIELDS = (
 ITEMS = st.fixed_dictionaries({}, optional=dict.fromkeys(ITEM_FIELDS, LEAVES))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     edits=st.dictionaries(st.sampled_from(PATHS), VALUES | st.lists(ITEMS, max_size=3), max_size=4)
 )

@@ -1,5 +1,6 @@
 """One helm binary and what it renders, for the chart's tests."""
 
+import copy
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -37,21 +38,26 @@ class Helm:
 
     def objects(self, *arguments: str, release: str = "kvtier") -> Objects:
         """(kind, name) -> object. A RoleBinding's name is preceded by its namespace."""
-        objects: Objects = {}
-        for document in yaml.safe_load_all(self.template(*arguments, release=release)):
-            metadata = document["metadata"]
-            name = metadata["name"]
-            if document["kind"] == "RoleBinding":
-                name = f"{metadata['namespace']}/{name}"
-            assert (document["kind"], name) not in objects
-            objects[document["kind"], name] = document
-        return objects
+        return copy.deepcopy(_objects(self.template(*arguments, release=release)))
 
     def refusal(self, *arguments: str) -> str:
         """What a person reads when values are refused; rendering them fails the test."""
         run = self.run("template", "kvtier", str(CHART), *CLUSTER, *arguments)
         assert run.returncode != 0, "these values were accepted"
         return run.stderr
+
+
+@cache
+def _objects(rendered: str) -> Objects:
+    objects: Objects = {}
+    for document in yaml.load_all(rendered, yaml.CSafeLoader):
+        metadata = document["metadata"]
+        name = metadata["name"]
+        if document["kind"] == "RoleBinding":
+            name = f"{metadata['namespace']}/{name}"
+        assert (document["kind"], name) not in objects
+        objects[document["kind"], name] = document
+    return objects
 
 
 @cache

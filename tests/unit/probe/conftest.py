@@ -14,6 +14,12 @@ from probed_ranks import NewRanks, Ranks, new_ranks  # noqa: E402
 from valkey_servers import BINARIES  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def children_import_no_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of a probe's ranks imports its parent's main module: here that would be pytest."""
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+
+
 @pytest.fixture
 def make_ranks(tmp_path: Path) -> Iterator[NewRanks]:
     with ExitStack() as stack:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from command_line import kvtier, one_line
+from pool_objects import engine, node
 
-from cluster_objects import engine, node
 from kvtier.cli import live
 from kvtier.cluster.fake import FakeCluster
 from kvtier.cluster.protocol import NODE, TIER, Forbidden, Unavailable

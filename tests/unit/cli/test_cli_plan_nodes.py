@@ -10,8 +10,7 @@ import yaml
 from command_line import kvtier, one_line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from cluster_objects import Body, engine, listed, node, rank
+from pool_objects import Body, engine, listed, node, rank
 
 TierFile = Callable[..., Path]
 LINKS = [

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import LinkFigures
+from kvtier.breakeven.observed import SeenRate
 from kvtier.placement.domain import Domain
 from kvtier.placement.topology import Engine
 from kvtier.placement.topology_checks import Placed
@@ -18,7 +19,8 @@ class Around:
     """The cluster around a tier, from ``source``.
 
     ``nodes`` are all that there are. ``ranks``: rank -> node, those that run; ``chosen`` is where
-    they belong already, ``link`` what was measured; None where nothing is.
+    they belong already, ``link`` what was measured, ``seen`` what engines show; None where nothing
+    is.
     """
 
     source: str
@@ -27,6 +29,7 @@ class Around:
     ranks: Mapping[int, str] = field(default_factory=dict)
     chosen: Domain | None = None
     link: LinkFigures | None = None
+    seen: SeenRate | None = None
 
     def place(self, tier: KVCacheTier) -> Placed:
         """The tier's place as the operator would look at it; ranks that do not run need room."""

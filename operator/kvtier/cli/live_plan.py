@@ -4,6 +4,7 @@ import argparse
 from typing import Any, Final
 
 from kvtier.api.types import KVCacheTier
+from kvtier.breakeven.observed import seen_before
 from kvtier.cli import live
 from kvtier.cli.around import Around
 from kvtier.cli.errors import BadInput
@@ -62,6 +63,7 @@ async def _read(cluster: Cluster, namespace: str, *, tier: KVCacheTier, source: 
         },
         chosen=domain_named(tier, status.get("domain", "")),
         link=link_of(status, ranks=tier.spec.pool.ranks),
+        seen=seen_before(tier.spec, status),
     )
 
 

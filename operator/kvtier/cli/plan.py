@@ -14,6 +14,7 @@ from typing import Any, Final
 from kvtier.api.scalars import shown
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, LinkFigures, Verdict
+from kvtier.breakeven.observed import RateOff, as_seen, rate_off
 from kvtier.breakeven.patterns import Access, AccessAssessment, assess_access
 from kvtier.breakeven.tier import assess, declared_link
 from kvtier.cli import files, flags, model_config, nodes_file, output, plan_table, plot, what_if
@@ -79,8 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     link_age = None
     if link is not None and link.at is not None:
         link_age = datetime.now(UTC).timestamp() - seconds_of(link.at)
-    assessment = assess(tier.spec, link=link, link_age=link_age, compression=asked.compression)
-    findings = _findings(tier, assessment, place=place)
+    off = rate_off(tier.spec, None if around is None else around.seen)
+    assessment = assess(
+        tier.spec, link=link, link_age=link_age, compression=asked.compression, off=off
+    )
+    tier = tier.model_copy(update={"spec": as_seen(tier.spec, off)})
+    findings = _findings(tier, assessment, place=place, off=off)
     access = None
     if asked.access is not Access.ONCE_PER_REQUEST:
         access = assess_access(tier.spec, asked.access, link=link, compression=asked.compression)
@@ -151,7 +156,7 @@ def _asked(
 
 
 def _findings(
-    tier: KVCacheTier, assessment: Assessment, *, place: Placed | None
+    tier: KVCacheTier, assessment: Assessment, *, place: Placed | None, off: RateOff | None
 ) -> tuple[Finding, ...]:
     """Of the chain, and of the place where there is one, as the operator would find them."""
     if place is None:
@@ -162,6 +167,7 @@ def _findings(
         assessment=assessment,
         engines=len(topology.engines) or None,
         ranks_together=topology.ranks_together(tier.spec.pool.ranks),
+        off=off,
     )
     return ordered((*found, *check(place)))
 

@@ -62,7 +62,8 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
 
 def _source(assessment: Assessment, links: str | None) -> str:
     if assessment.link is not None and assessment.link.evidence is not Evidence.DECLARED:
-        return "The link was measured; all else is the file's own figures."
+        seen = ", and engines' prefill rate seen" if assessment.observed is not None else ""
+        return f"The link was measured{seen}; all else is the file's own figures."
     files = "The file's own figures" if links is None else f"The figures of the file and of {links}"
     return f"{files}, not measured ones."
 
@@ -86,6 +87,7 @@ def _facts(
             f"{gigabits(assessment.break_even)}: up to it no hit is faster than the prefill",
         ),
         ("link", _link(assessment, link_age)),
+        *_observed(assessment),
         ("fixed time (T0)", _fixed(assessment)),
         ("minimum hit", _minimum_hit(assessment, pool.chunk_tokens)),
     ]
@@ -130,6 +132,12 @@ def _link(assessment: Assessment, link_age: float | None) -> str:
         f"{'at least ' if link.lower_bound else ''}{gigabits(link.bytes_per_second)}, round trip "
         f"{seconds(link.round_trip_seconds)} ({known}): {digits(assessment.ratio)} x break-even"
     )
+
+
+def _observed(assessment: Assessment) -> list[tuple[str, str]]:
+    if assessment.observed is None:
+        return []
+    return [("engines prefill", f"{assessment.observed:,.0f} tokens/s, by their own metrics")]
 
 
 def _fixed(assessment: Assessment) -> str:

@@ -96,6 +96,19 @@ def test_a_lower_bound_is_judged_as_one(cluster: FakeCluster, tier_file: TierFil
     assert b"link             at least 8 Gb/s" in done.stdout
 
 
+def test_engines_that_are_quicker_than_declared_are_judged_as_they_are(
+    cluster: FakeCluster, tier_file: TierFile
+) -> None:
+    applied(cluster, breakEven={"observedTokensPerSecond": 10_000})
+    done = kvtier("plan", "-f", tier_file(), "--live")
+    shown = done.stdout.decode()
+    assert done.returncode == 3
+    assert "engines prefill  10,000 tokens/s, by their own metrics" in shown
+    assert "0.61 x break-even" in shown
+    assert "Warning: PrefillRateOff" in shown
+    assert "The link was measured, and engines' prefill rate seen; all else" in shown
+
+
 def test_what_if_starts_from_what_was_measured(cluster: FakeCluster, tier_file: TierFile) -> None:
     applied(cluster)
     changed = planned(tier_file({"placement": None}), "--what-if", "bandwidth=100G")["measured"]

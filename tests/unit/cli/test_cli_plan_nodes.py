@@ -244,6 +244,16 @@ def test_nothing_in_a_file_raises(
     done.stdout.decode()
 
 
+@pytest.mark.parametrize("name", ["n\ud800", "n\n\x1b[2J", "n" * 300])
+def test_a_name_that_no_node_can_have_is_not_printed(
+    tier_file: TierFile, written: Callable[..., Path], name: str
+) -> None:
+    file = written(*TOGETHER[1:], node(name, cordoned=True), rank(0, name))
+    done = kvtier("plan", "-f", tier_file(), "--nodes", file)
+    assert done.returncode == 0, done.stderr
+    assert name.encode(errors="replace") not in done.stdout
+
+
 def test_links_of_a_file_take_the_place_of_the_tiers(tier_file: TierFile, tmp_path: Path) -> None:
     links = tmp_path / "links.yaml"
     links.write_text(yaml.safe_dump(LINKS[:1]))

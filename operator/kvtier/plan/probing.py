@@ -14,6 +14,8 @@ from kvtier.render.probe import CONTAINER
 
 REQUESTED: Final = f"{GROUP}/probe-requested"
 """Annotation of a tier: the time at which somebody asked for a probe (``kubectl kvtier probe``)."""
+MEASURED: Final = "measured"
+"""What messages call a probed link, in the place of a declared one's domain."""
 PER_CLASS: Final = 3
 """Nodes that are probed of those whose way to the ranks is the same."""
 FIRST_RETRY: Final = 60.0
@@ -117,7 +119,7 @@ def link_of(status: Mapping[str, Any], *, ranks: int) -> LinkFigures | None:
     if not _is_probed(status) or not rate or round_trip is None:
         return None
     return LinkFigures(
-        domain=measured.get("domain", ""),
+        domain=MEASURED,
         bytes_per_second=float(rate),
         round_trip_seconds=float(round_trip),
         evidence=Evidence.PROBED,
@@ -131,7 +133,7 @@ def link_of(status: Mapping[str, Any], *, ranks: int) -> LinkFigures | None:
 def as_kept(link: LinkFigures, *, ranks: int) -> LinkFigures:
     """The link as the status will tell of it."""
     return LinkFigures(
-        domain="",
+        domain=MEASURED,
         bytes_per_second=max(1.0, float(int(two_digits(link.bytes_per_second)))),
         round_trip_seconds=two_digits(link.round_trip_seconds),
         evidence=link.evidence,

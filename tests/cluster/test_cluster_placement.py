@@ -56,6 +56,11 @@ def nodes_of(tier: Tier) -> dict[int, str]:
     return {rank: pod["spec"].get("nodeName", "") for rank, pod in tier.pods().items()}
 
 
+def shown_nodes(tier: Tier) -> set[str]:
+    """As the status has it."""
+    return {each.get("node", "") for each in tier.body()["status"]["rankStates"]}
+
+
 def said(tier: Tier) -> str:
     return str(tier.condition("PlacementAccepted").get("message", ""))
 
@@ -179,8 +184,12 @@ def test_the_status_follows_a_node_that_is_relabelled_cordoned_and_drained(
             what="no rank is on node-2",
         )
         tier.wait_ready()
-        nodes = {each["node"] for each in tier.body()["status"]["rankStates"]}
-        assert "node-2" not in nodes
+        eventually(
+            lambda: "node-2" not in shown_nodes(tier),
+            seconds=FOLLOWS,
+            what="the status has no rank on node-2",
+            detail=lambda: shown_nodes(tier),
+        )
     follows(tier, "RanksOnCordonedNodes", gone=True)
     print(f"the status followed a node's change after {took:.1f} s at most")
 

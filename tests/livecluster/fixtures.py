@@ -5,17 +5,19 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
-from livecluster.cluster import REUSED, CannotStart, LiveCluster, cluster
+from livecluster.cluster import REUSED, CannotStart, Failed, LiveCluster, cluster
 from livecluster.installation import Installation
 from livecluster.leaks import KINDS
 from livecluster.tier import Tier
 
 NewTier = Callable[[str], Tier]
+DESCRIBED = 4
+"""Tries: Jobs and their pods come and go by themselves."""
 
 
 def bring_up(*, name: str, offset: int, watched: bool = True) -> Iterator[LiveCluster]:
@@ -58,8 +60,7 @@ def leaked(kvtier: Installation, *artefacts: Path) -> list[str]:
     leaks = running.leaks
     for namespace in running.api.list("namespaces"):
         name = namespace["metadata"]["name"]
-        described = running.kubectl("describe", KINDS, "-n", name)
-        leaks.keep_namespace(name, described=described)
+        leaks.keep_namespace(name, described=described(running, name))
     leaks.keep("metrics", kvtier.metrics())
     secrets_there = json.dumps(running.api.list("secrets")).encode()
     assert leaks.needles.tokens, "no token was made in this session"
@@ -68,6 +69,14 @@ def leaked(kvtier: Installation, *artefacts: Path) -> list[str]:
     for kind in ("arguments", "described", "metrics", "log-controller", "objects-events"):
         assert leaks.seen.get(kind, 0) > 100, f"nothing to look through: {kind}"
     return found
+
+
+def described(running: LiveCluster, namespace: str) -> str:
+    """All that kubectl describes there. It lists and then gets: what goes in between fails it."""
+    for _ in range(DESCRIBED):
+        with suppress(Failed):
+            return running.kubectl("describe", KINDS, "-n", namespace)
+    return running.kubectl("describe", KINDS, "-n", namespace)
 
 
 @contextmanager
@@ -91,7 +100,6 @@ def tiers(running: LiveCluster, *, label: str) -> Iterator[NewTier]:
     try:
         yield lambda name: Tier(cluster=running, namespace=namespace, name=name)
     finally:
-        described = running.kubectl("describe", KINDS, "-n", namespace)
-        running.leaks.keep_namespace(namespace, described=described)
+        running.leaks.keep_namespace(namespace, described=described(running, namespace))
         running.kubectl("delete", "kvt", "--all", "-n", namespace, "--wait=false")
         running.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")

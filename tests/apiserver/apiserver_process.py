@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60.0
+START_SECONDS = 100.0
 STOP_SECONDS = 15.0
 
 

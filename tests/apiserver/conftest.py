@@ -26,8 +26,9 @@ def apiserver() -> Iterator[ApiServer]:
         pytest.fail(str(reason), pytrace=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def dry_run(apiserver: ApiServer) -> Iterator[DryRun]:
+    """Each test's own: a connection that rests is closed by the server."""
     found = DryRun(apiserver)
     yield found
     found.close()

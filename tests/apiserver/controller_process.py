@@ -56,7 +56,7 @@ class Controller:
     def stop(self) -> int:
         """SIGTERM, and the exit code that it brings."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
 
 @contextmanager

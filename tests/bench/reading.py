@@ -1,10 +1,10 @@
 """Reading the same values three ways: the load test's client, plain sockets, valkey-py."""
 
-import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import valkey
 
@@ -18,6 +18,9 @@ ACL = (
     f"user {USER} on >{PASSWORD} ~{PREFIX}@* +auth +get +set +exists +hello +client|setinfo\n"
 )
 GIVE_UP = 30.0
+Read = Callable[[bytes], object]
+"""Reads the value of a key."""
+Opened = AbstractContextManager[Read]
 
 
 class Store:
@@ -71,58 +74,74 @@ class Store:
     def by_sockets(self) -> float:
         """Bytes/s of GET and ``recv_into`` a buffer of a value's size, nothing looked at."""
 
-        def open_() -> Callable[[bytes], None]:
-            link = socket.create_connection(("127.0.0.1", self.port), timeout=GIVE_UP)
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link.sendall(_words(b"AUTH", USER.encode(), PASSWORD.encode()))
-            assert link.recv(64) == b"+OK\r\n"
-            whole = len(f"${self.size}\r\n") + self.size + 2
-            view = memoryview(bytearray(whole))
+        def open_() -> Opened:
+            return plain_reader(self.port, size=self.size, user=USER, password=PASSWORD)
 
-            def get(key: bytes) -> None:
-                link.sendall(_words(b"GET", key))
-                got = 0
-                while got < whole:
-                    got += link.recv_into(view[got:])
-
-            return get
-
-        return self._timed([open_() for _ in range(self.connections)])
+        return timed(open_, self.keys, size=self.size, connections=self.connections)
 
     def by_library(self) -> float:
         """Bytes/s of valkey-py's GET, nothing looked at."""
 
-        def open_() -> Callable[[bytes], None]:
-            client = valkey.Valkey(port=self.port, username=USER, password=PASSWORD, lib_name=None)
+        @contextmanager
+        def open_() -> Iterator[Read]:
+            with valkey.Valkey(
+                port=self.port, username=USER, password=PASSWORD, lib_name=None
+            ) as client:
 
-            def get(key: bytes) -> None:
-                value = client.get(key)
-                assert isinstance(value, bytes)
-                assert len(value) == self.size
+                def get(key: bytes) -> None:
+                    value = client.get(key)
+                    assert isinstance(value, bytes)
+                    assert len(value) == self.size
 
-            return get
+                yield get
 
-        return self._timed([open_() for _ in range(self.connections)])
+        return timed(open_, self.keys, size=self.size, connections=self.connections)
 
-    def _timed(self, readers: Sequence[Callable[[bytes], None]]) -> float:
-        left = iter(self.keys)
-        lock = threading.Lock()
 
-        def work(get: Callable[[bytes], None]) -> None:
-            while True:
-                with lock:
-                    keys = list(itertools.islice(left, 1))
-                if not keys:
-                    return
-                get(keys[0])
+@contextmanager
+def plain_reader(port: int, *, size: int, user: str, password: str) -> Iterator[Read]:
+    """A connection that GETs values of so many bytes and looks at nothing: the floor."""
+    with socket.create_connection(("127.0.0.1", port), timeout=GIVE_UP) as link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.sendall(_words(b"AUTH", user.encode(), password.encode()))
+        assert link.recv(64) == b"+OK\r\n"
+        whole = len(f"${size}\r\n") + size + 2
+        view = memoryview(bytearray(whole))
 
+        def get(key: bytes) -> None:
+            link.sendall(_words(b"GET", key))
+            got = 0
+            while got < whole:
+                got += link.recv_into(view[got:])
+
+        yield get
+
+
+def timed(
+    open_: Callable[[], Opened], keys: Sequence[bytes], *, size: int, connections: int
+) -> float:
+    """Bytes/s over so many connections together, each of which takes the next key when it has read
+    one."""
+    left = iter(keys)
+    lock = threading.Lock()
+
+    def work(get: Read) -> None:
+        while True:
+            with lock:
+                key = next(left, None)
+            if key is None:
+                return
+            get(key)
+
+    with ExitStack() as stack:
+        readers = [stack.enter_context(open_()) for _ in range(connections)]
         threads = [threading.Thread(target=work, args=(get,)) for get in readers]
         begun = time.perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return len(self.keys) * self.size / (time.perf_counter() - begun)
+        return len(keys) * size / (time.perf_counter() - begun)
 
 
 def _words(*words: bytes) -> bytes:

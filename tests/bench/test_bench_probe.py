@@ -2,7 +2,6 @@
 
 import itertools
 import resource
-import socket
 import subprocess
 import sys
 import threading
@@ -11,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 import valkey
+from reading import Opened, Read, plain_reader, timed
 
 from kvtier.generation.acl import key_prefix
 from kvtier.loadtest.measures import percentile
@@ -36,7 +37,6 @@ TOTAL_BYTES = 512 << 20
 SIZES = {"12.4 MB": 12_400_000, "2 MB": 2 << 20}
 SECONDS = 2.0
 CONNECTIONS = 2
-GIVE_UP = 30.0
 
 
 @pytest.fixture
@@ -149,35 +149,23 @@ def engine(ranks: Ranks) -> valkey.Valkey:
 
 def by_sockets(ranks: Ranks, *, size: int) -> float:
     """GET and ``recv_into``, nothing looked at, as many connections as the probe has."""
+    port, token = ranks.servers[0].port, ranks.record.live.token
 
-    def open_() -> Callable[[bytes], None]:
-        link = socket.create_connection(("127.0.0.1", ranks.servers[0].port), timeout=GIVE_UP)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        token = ranks.record.live.token.encode()
-        link.sendall(words(b"AUTH", token, token))
-        assert link.recv(64) == b"+OK\r\n"
-        whole = len(f"${size}\r\n") + size + 2
-        view = memoryview(bytearray(whole))
-
-        def get(key: bytes) -> None:
-            link.sendall(words(b"GET", key))
-            got = 0
-            while got < whole:
-                got += link.recv_into(view[got:])
-
-        return get
+    def open_() -> Opened:
+        return plain_reader(port, size=size, user=token, password=token)
 
     with stored(ranks, size=size) as keys:
-        return timed([open_() for _ in range(CONNECTIONS)], keys, size=size)
+        return by_connections(open_, keys, size=size)
 
 
 def by_library(ranks: Ranks, *, size: int) -> float:
-    def open_() -> Callable[[bytes], None]:
-        client = engine(ranks)
-        return lambda key: client.get(key)
+    @contextmanager
+    def open_() -> Iterator[Read]:
+        with engine(ranks) as client:
+            yield client.get
 
     with stored(ranks, size=size) as keys:
-        return timed([open_() for _ in range(CONNECTIONS)], keys, size=size)
+        return by_connections(open_, keys, size=size)
 
 
 def by_benchmark(ranks: Ranks, *, size: int) -> float:
@@ -207,7 +195,7 @@ def glide() -> bool:
     return True
 
 
-def glide_client(ranks: Ranks) -> "object":
+def glide_client(ranks: Ranks) -> Any:
     from glide_sync import (
         GlideClient,
         GlideClientConfiguration,
@@ -226,32 +214,23 @@ def glide_client(ranks: Ranks) -> "object":
 
 
 def by_glide(ranks: Ranks, *, size: int) -> float:
+    @contextmanager
+    def open_() -> Iterator[Read]:
+        client = glide_client(ranks)
+        try:
+            yield client.get
+        finally:
+            client.close()
+
     with stored(ranks, size=size) as keys:
-        clients = [glide_client(ranks) for _ in range(CONNECTIONS)]
-        return timed([each.get for each in clients], keys, size=size)  # type: ignore[attr-defined]
+        return by_connections(open_, keys, size=size)
 
 
-def timed(readers: list[Callable[[bytes], object]], keys: list[bytes], *, size: int) -> float:
-    """Bytes/s of all readers together."""
+def by_connections(open_: Callable[[], Opened], keys: Sequence[bytes], *, size: int) -> float:
+    """Bytes/s over as many connections as the probe has."""
     count = max(4, TOTAL_BYTES // size)
-    left = itertools.islice(itertools.cycle(keys), count)
-    lock = threading.Lock()
-
-    def work(get: Callable[[bytes], object]) -> None:
-        while True:
-            with lock:
-                key = next(left, None)
-            if key is None:
-                return
-            get(key)
-
-    threads = [threading.Thread(target=work, args=(get,)) for get in readers]
-    begun = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return count * size / (time.perf_counter() - begun)
+    taken = list(itertools.islice(itertools.cycle(keys), count))
+    return timed(open_, taken, size=size, connections=CONNECTIONS)
 
 
 @contextmanager
@@ -288,10 +267,6 @@ def drained(times: list[float]) -> list[float]:
 def cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def words(*parts: bytes) -> bytes:
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)
 
 
 def spread(rates: list[float]) -> str:

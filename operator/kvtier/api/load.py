@@ -82,39 +82,59 @@ def read_yaml(path: str, *, wanted: str) -> Any:
 
     Raises InvalidTier as ``read_document`` does; ``wanted`` is what the file should hold.
     """
-    return _parse_yaml(_read(path, wanted), path, wanted)
+    text = as_text(read_bytes(path, fix=f"write {wanted}"), path, fix="write YAML or JSON")
+    return _one_document(text, path, wanted)
 
 
-def _read(path: str, wanted: str) -> str:
+def read_bytes(path: str, *, most: int = MAX_FILE_BYTES, fix: str) -> bytes:
+    """What is in the file ``path``; ``-`` is standard input.
+
+    Raises InvalidTier for a file that cannot be read or holds more than ``most`` bytes; ``fix`` is
+    what to do about the latter.
+    """
     try:
         if path == "-":
-            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+            if sys.stdin is None:
+                raise InvalidTier("-: standard input is closed; name a file")
+            data = sys.stdin.buffer.read(most + 1)
         else:
             with Path(path).open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
+                data = file.read(most + 1)
     except OSError as error:
         raise InvalidTier(f"{path}: {error.strerror}; name a readable file") from None
     except ValueError as error:  # a NUL in the path
         raise InvalidTier(f"{path!r}: {error}; name a readable file") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise InvalidTier(f"{path}: larger than {MAX_FILE_BYTES} bytes; write {wanted}")
+    if len(data) > most:
+        raise InvalidTier(f"{path}: larger than {most} bytes; {fix}")
+    return data
+
+
+def as_text(data: bytes, path: str, *, fix: str) -> str:
+    """The text of what was read from ``path``, without a byte order mark. Raises InvalidTier."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidTier(f"{path}: not UTF-8 text; write YAML or JSON") from None
+        raise InvalidTier(f"{path}: not UTF-8 text; {fix}") from None
 
 
-def _parse_yaml(text: str, path: str, wanted: str) -> Any:
+def yaml_documents(text: str, path: str, *, loader: Any, fix: str) -> list[Any]:
+    """All documents of what was read from ``path``, by a loader of PyYAML. Raises InvalidTier."""
     try:
-        documents = [found for found in yaml.load_all(text, _Loader) if found is not None]
+        return list(yaml.load_all(text, loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark is not None else ""
-        fix = "" if isinstance(error, _Refused) else "; correct the YAML"
-        raise InvalidTier(f"{path}:{line} {error.problem}{fix}") from None
+        # What this module's own loader refuses says itself what to write.
+        end = "" if isinstance(error, _Refused) else f"; {fix}"
+        raise InvalidTier(f"{path}:{line} {error.problem}{end}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else "nested too deeply"
-        raise InvalidTier(f"{path}: {first}; correct the YAML") from None
+        raise InvalidTier(f"{path}: {first}; {fix}") from None
+
+
+def _one_document(text: str, path: str, wanted: str) -> Any:
+    found = yaml_documents(text, path, loader=_Loader, fix="correct the YAML")
+    documents = [each for each in found if each is not None]
     if len(documents) != 1:
         raise InvalidTier(f"{path}: {len(documents)} documents; write exactly {wanted}")
     return documents[0]

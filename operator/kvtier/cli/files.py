@@ -1,7 +1,6 @@
 """The tier file that most commands take."""
 
 import argparse
-import sys
 
 from kvtier.api.load import InvalidTier, load_file
 from kvtier.api.types import KVCacheTier
@@ -16,8 +15,6 @@ def add_file_argument(parser: argparse.ArgumentParser) -> None:
 
 def load(path: str) -> KVCacheTier:
     """The tier in ``path``. Raises BadInput, also for what is no readable file."""
-    if path == "-" and sys.stdin is None:
-        raise BadInput("-: standard input is closed; name a file")
     try:
         return load_file(path)
     except InvalidTier as error:

@@ -3,12 +3,10 @@
 import argparse
 import json
 import math
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from kvtier.api.load import MAX_FILE_BYTES, InvalidTier, parse_tier, read_document
+from kvtier.api.load import InvalidTier, parse_tier, read_bytes, read_document
 from kvtier.api.types import KVCacheDtype, KVCacheTier, Layout
 from kvtier.breakeven.footprint import Footprint, of_layout
 from kvtier.breakeven.sizes import ELEMENT_BYTES
@@ -31,7 +29,10 @@ def add_argument(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def load(path: str) -> ModelConfig:
     """The config in ``path``. Raises BadInput, also for what is no readable JSON object."""
-    data = _read(path)
+    try:
+        data = read_bytes(path, fix="name a config.json")
+    except InvalidTier as error:
+        raise BadInput(*error.errors) from None
     try:
         document = json.loads(data)
     except RecursionError:
@@ -116,19 +117,3 @@ def _compare(tier: KVCacheTier, config: ModelConfig, path: str) -> None:
 
 def _footprint(layout: Layout, dtype: KVCacheDtype) -> Footprint:
     return of_layout(layout, ELEMENT_BYTES[dtype.value])
-
-
-def _read(path: str) -> bytes:
-    try:
-        if path == "-":
-            if sys.stdin is None:
-                raise BadInput("-: standard input is closed; name a file")
-            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; name a readable file") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise BadInput(f"{path}: larger than {MAX_FILE_BYTES} bytes; name a config.json")
-    return data

@@ -5,13 +5,13 @@ like.
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, Final
 
 import yaml
 
+from kvtier.api.load import InvalidTier, as_text, read_bytes, yaml_documents
 from kvtier.api.types import KVCacheTier
 from kvtier.cli.around import Around
 from kvtier.cli.errors import BadInput
@@ -32,12 +32,15 @@ _Loader: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 def load(path: str, tier: KVCacheTier) -> Around:
     """What the file says of the tier's surroundings. Raises BadInput."""
-    objects = list(_objects(_documents(_read(path), path)))
+    try:
+        documents = _documents(path)
+    except InvalidTier as error:
+        raise BadInput(*error.errors) from None
     nodes: dict[str, NodeFacts] = {}
     engines: list[Engine] = []
     ranks: dict[int, str] = {}
     namespaces: set[str] = set()
-    for kind, found in objects:
+    for kind, found in _objects(documents):
         if kind == "Node":
             node = _node(found)
             if node["metadata"]["name"]:
@@ -79,42 +82,14 @@ def _rank(pod: Object, tier: KVCacheTier) -> int | None:
     return rank
 
 
-def _read(path: str) -> str:
-    try:
-        if path == "-":
-            if sys.stdin is None:
-                raise BadInput("-: standard input is closed; name a file")
-            data = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; name a readable file") from None
-    except ValueError as error:  # a NUL in the path
-        raise BadInput(f"{path!r}: {error}; name a readable file") from None
-    if len(data) > MOST_BYTES:
-        raise BadInput(f"{path}: larger than {MOST_BYTES} bytes; leave nodes out with -l")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: not UTF-8 text; {_FIX}") from None
-
-
-def _documents(text: str, path: str) -> list[Any]:
-    try:
-        # A hundred times as fast as YAML.
+def _documents(path: str) -> list[Any]:
+    """Raises InvalidTier."""
+    data = read_bytes(path, most=MOST_BYTES, fix="leave nodes out with -l")
+    text = as_text(data, path, fix=_FIX)
+    # A hundred times as fast as YAML.
+    with suppress(ValueError, RecursionError):
         return [json.loads(text)]
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return list(yaml.load_all(text, _Loader))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f" line {mark.line + 1}" if mark is not None else ""
-        raise BadInput(f"{path}:{line} {error.problem}; {_FIX}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        first = str(error).splitlines()[0] if str(error) else "nested too deeply"
-        raise BadInput(f"{path}: {first}; {_FIX}") from None
+    return yaml_documents(text, path, loader=_Loader, fix=_FIX)
 
 
 def _objects(documents: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -5,7 +5,7 @@ It asks the API server for nothing: the engines are those that the reconciler ha
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,7 @@ from kvtier.engines.endpoint import Endpoint
 from kvtier.engines.exposition import Counters, parse
 from kvtier.engines.rates import WINDOW, Bounds, Work, between, bounds, together
 from kvtier.metrics import Metrics
-from kvtier.placement.topology import Engine
+from kvtier.placement.topology import Engine, evenly
 from kvtier.reconcile.clock import Clock
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 
@@ -160,10 +160,3 @@ class EngineWatcher:
         if seen != memory.seen:
             memory.seen = seen
             self._changed(key)
-
-
-def evenly(engines: Sequence[Engine], *, most: int) -> list[Engine]:
-    """At most so many, from the first to the last, always the same ones of the same engines."""
-    if len(engines) <= most:
-        return list(engines)
-    return [engines[place * (len(engines) - 1) // (most - 1)] for place in range(most)]

@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kvtier.engines.endpoint import Endpoint
+
+Item = TypeVar("Item")
 
 HOSTNAME_KEY = "kubernetes.io/hostname"
 
@@ -132,6 +135,13 @@ class Topology:
 def path(labels: Mapping[str, str], levels: Sequence[Level]) -> tuple[str | None, ...]:
     """The domains that a node's labels put it in, near to far; None where it has no label."""
     return tuple(labels.get(level.key) or None for level in levels)
+
+
+def evenly(these: Sequence[Item], *, most: int) -> list[Item]:
+    """At most so many, from the first to the last, always the same ones of the same."""
+    if len(these) <= most:
+        return list(these)
+    return [these[place * (len(these) - 1) // (most - 1)] for place in range(most)]
 
 
 def in_words(nodes: Iterable[str], topology: Topology, level: Level) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kvtier.api.types import GROUP, KVCacheTier
 from kvtier.breakeven.assessment import Evidence, LinkFigures, two_digits
-from kvtier.placement.topology import Topology
+from kvtier.placement.topology import Topology, evenly
 from kvtier.plan.observed import Object, RankState
 from kvtier.probe.result import ProbeResult, figures, parse
 from kvtier.render.probe import CONTAINER
@@ -44,7 +44,11 @@ def places(topology: Topology) -> Places:
     classes: dict[str, list[str]] = {}
     for node in sorted({engine.node for engine in topology.engines if engine.ready}):
         classes.setdefault(_farthest(topology, node, order=order), []).append(node)
-    chosen = [(node, level) for level, nodes in sorted(classes.items()) for node in _spread(nodes)]
+    chosen = [
+        (node, level)
+        for level, nodes in sorted(classes.items())
+        for node in evenly(nodes, most=PER_CLASS)
+    ]
     return Places(engines=tuple(chosen), ranks=tuple(sorted(topology.ranks.items())))
 
 
@@ -54,12 +58,6 @@ def _farthest(topology: Topology, node: str, *, order: Sequence[str]) -> str:
     if not found or None in found:
         return order[-1]
     return max((level.name for level in found if level), key=order.index)
-
-
-def _spread(nodes: Sequence[str]) -> list[str]:
-    if len(nodes) <= PER_CLASS:
-        return list(nodes)
-    return [nodes[place * (len(nodes) - 1) // (PER_CLASS - 1)] for place in range(PER_CLASS)]
 
 
 def why_now(

@@ -11,8 +11,8 @@ from tier_harness import KEY, Operator, spec
 from kvtier.breakeven.assessment import Evidence, LinkFigures
 from kvtier.cluster.protocol import POD, TIER
 from kvtier.engines.endpoint import Endpoint
-from kvtier.engines.watch import INTERVAL, MOST_ENGINES, EngineWatcher, evenly
-from kvtier.placement.topology import Engine
+from kvtier.engines.watch import INTERVAL, MOST_ENGINES, EngineWatcher
+from kvtier.placement.topology import Engine, evenly
 
 LINK = LinkFigures(
     domain="",

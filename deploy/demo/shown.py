@@ -99,7 +99,7 @@ def next_steps(target: Target, tier: KVCacheTier) -> None:
         print()
     say("make demo again brings everything back to the samples.")
     if target.context is None:
-        say("make demo-down stops the cluster and removes all that it left on this machine.")
+        say("make demo-down stops the cluster and removes all of it; what was built stays.")
         return
     say("To remove the demo from your cluster (the CRD stays: docs/install.md):")
     context = shlex.quote(target.context)

@@ -11,6 +11,7 @@ from livecluster import loadtest
 from livecluster.cluster import LiveCluster
 from livecluster.figures import write_row
 from livecluster.fixtures import NewTier
+from livecluster.probing import engine_on, probed
 from livecluster.shaping import Links
 from livecluster.starving import starved
 from livecluster.tier import Patch, Tier
@@ -22,9 +23,7 @@ from livecluster.truth import (
     TOKENS,
     Judged,
     break_even,
-    engine_on,
     judge,
-    probed,
 )
 
 PAYING = ("Pays", "PaysWhenLong")

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from livecluster.api import condition
-from livecluster.callers import Caller
 from livecluster.cluster import LiveCluster
 from livecluster.faults import Faults
 from livecluster.fixtures import NewTier
 from livecluster.installation import Installation
+from livecluster.probing import engine_on
 from livecluster.tier import Tier
 from livecluster.waiting import eventually, never
 
@@ -46,12 +46,6 @@ def tier(new_tier: NewTier) -> Tier:
     return tier
 
 
-def engine_on(tier: Tier, node: str, name: str = "engine") -> Caller:
-    engine = Caller(tier.cluster, tier.namespace, name)
-    engine.start(labels={"kvtier.dev/tier": tier.name}, node=node)
-    return engine
-
-
 def nodes_of(tier: Tier) -> dict[int, str]:
     return {rank: pod["spec"].get("nodeName", "") for rank, pod in tier.pods().items()}
 
@@ -59,6 +53,17 @@ def nodes_of(tier: Tier) -> dict[int, str]:
 def shown_nodes(tier: Tier) -> set[str]:
     """As the status has it."""
     return {each.get("node", "") for each in tier.body()["status"]["rankStates"]}
+
+
+def bring_to_leaf_a(tier: Tier) -> None:
+    """By an engine there, while they hold nothing."""
+    engine_on(tier, "node-1")
+    eventually(
+        lambda: {LEAVES.get(node) for node in nodes_of(tier).values()} == {"leaf-a"},
+        seconds=FOLLOWS,
+        what="all ranks are in leaf-a",
+    )
+    tier.wait_ready()
 
 
 def said(tier: Tier) -> str:
@@ -130,13 +135,7 @@ def test_ranks_that_hold_something_stay_and_go_there_at_their_next_start(tier: T
 
 @pytest.mark.timeout(240, func_only=True)
 def test_a_pool_that_moves_or_ends_is_told_of_and_moves_nothing_that_holds_kv(tier: Tier) -> None:
-    engine_on(tier, "node-1")
-    eventually(
-        lambda: {LEAVES.get(node) for node in nodes_of(tier).values()} == {"leaf-a"},
-        seconds=FOLLOWS,
-        what="all ranks are in leaf-a",
-    )
-    tier.wait_ready()
+    bring_to_leaf_a(tier)
     tier.engine().store(chunks=CHUNKS)
     before = tier.containers()
     engine_on(tier, "node-3", "other")
@@ -153,13 +152,7 @@ def test_a_pool_that_moves_or_ends_is_told_of_and_moves_nothing_that_holds_kv(ti
 def test_the_status_follows_a_node_that_is_relabelled_cordoned_and_drained(
     tier: Tier, live: LiveCluster
 ) -> None:
-    engine_on(tier, "node-1")
-    eventually(
-        lambda: {LEAVES.get(node) for node in nodes_of(tier).values()} == {"leaf-a"},
-        seconds=FOLLOWS,
-        what="all ranks are in leaf-a",
-    )
-    tier.wait_ready()
+    bring_to_leaf_a(tier)
     # A rank that holds nothing would leave a node that leaves the domain.
     tier.engine().store(chunks=CHUNKS)
     before = tier.containers()

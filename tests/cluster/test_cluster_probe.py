@@ -1,39 +1,16 @@
-"""Probes on a real cluster: the link is measured where an engine is, and shaped links are seen."""
+"""Probes on a real cluster: the link is measured where an engine is, and nobody is disturbed."""
 
 import time
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 import valkey
 
-from livecluster.callers import Caller
 from livecluster.fixtures import NewTier
+from livecluster.probing import PROBE_SECONDS, ask, engine_on, probed
 from livecluster.ranks import Engine
 from livecluster.tier import Tier
 from livecluster.waiting import eventually
-
-MEASURED = 180.0
-"""Seconds until a probe has ended, its pod included, on a busy machine."""
-REQUESTED = "kvtier.dev/probe-requested"
-
-
-def engine_on(tier: Tier, node: str, name: str = "engine") -> Caller:
-    engine = Caller(tier.cluster, tier.namespace, name)
-    engine.start(labels={"kvtier.dev/tier": tier.name}, node=node)
-    return engine
-
-
-def measured(tier: Tier, *, after: str = "", node: str = "") -> dict[str, Any]:
-    """What the status says of a probe that ended after that, from this node if one is named."""
-
-    def found() -> dict[str, Any] | None:
-        status = tier.body().get("status", {}).get("measured", {})
-        probed = status.get("evidence") == "Probed" and status["at"] > after
-        return status if probed and node in ("", status["node"]) else None
-
-    return eventually(found, seconds=MEASURED, what="a probe's figures", detail=lambda: said(tier))
 
 
 def said(tier: Tier) -> str:
@@ -56,14 +33,13 @@ def tier(new_tier: NewTier) -> Tier:
 def test_a_tier_is_measured_from_its_engine_s_node_and_on_request(tier: Tier) -> None:
     assert tier.body()["status"]["measured"]["evidence"] == "Declared"
     engine_on(tier, "node-2")
-    first = measured(tier)
+    first = probed(tier)
     assert first["node"] == "node-2"
     assert first["bytesPerSecond"] > 1_000_000
     assert 0 < first["roundTripSeconds"] < 1
     time.sleep(1)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    tier.kubectl("annotate", "kvt", tier.name, f"{REQUESTED}={now}", "--overwrite")
-    assert measured(tier, after=first["at"])["node"] == "node-2"
+    ask(tier)
+    assert probed(tier, after=first["at"])["node"] == "node-2"
     eventually(
         lambda: not tier.kubectl("get", "jobs", "-o", "name").strip(),
         seconds=30,
@@ -74,7 +50,7 @@ def test_a_tier_is_measured_from_its_engine_s_node_and_on_request(tier: Tier) ->
 def test_a_probe_leaves_no_key_and_disturbs_no_rank(tier: Tier) -> None:
     pods = {rank: pod["metadata"]["uid"] for rank, pod in tier.pods().items()}
     engine_on(tier, "node-1")
-    measured(tier)
+    probed(tier)
     assert {rank: pod["metadata"]["uid"] for rank, pod in tier.pods().items()} == pods
     assert tier.condition("Ready")["status"] == "True"
     engine = tier.engine()
@@ -85,11 +61,11 @@ def test_a_probe_leaves_no_key_and_disturbs_no_rank(tier: Tier) -> None:
 
 def test_an_engine_that_moves_is_measured_again(tier: Tier) -> None:
     first = engine_on(tier, "node-1", "engine-a")
-    before = measured(tier)
+    before = probed(tier)
     engine_on(tier, "node-3", "engine-b")
     tier.kubectl("delete", "pod", first.name, "--wait=true")
     # While both are there both are measured, and the slower counts.
-    measured(tier, after=before["at"], node="node-3")
+    probed(tier, after=before["at"], node="node-3")
 
 
 def test_a_probe_whose_token_is_refused_says_so(tier: Tier) -> None:
@@ -100,7 +76,7 @@ def test_a_probe_whose_token_is_refused_says_so(tier: Tier) -> None:
     engine_on(tier, "node-1")
     eventually(
         lambda: "ProbeFailed" in said(tier) and "WRONGPASS" in said(tier),
-        seconds=MEASURED,
+        seconds=PROBE_SECONDS,
         what="the event ProbeFailed",
         detail=lambda: said(tier),
     )

@@ -4,17 +4,15 @@ import pytest
 
 from livecluster.cluster import LiveCluster
 from livecluster.fixtures import NewTier
+from livecluster.probing import ask, engine_on, probed
 from livecluster.shaping import Links
 from livecluster.truth import (
     ENGINE_NODE,
     ON_OTHER_NODES,
     PAYLOAD,
     SLOW,
-    ask,
     break_even,
-    engine_on,
     judge,
-    probed,
 )
 
 

@@ -6,20 +6,14 @@ narrowed around; all that is judged is a ratio to it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from kvtier.api.load import parse_tier
 from kvtier.breakeven.footprint import wire_bytes_per_token
 from livecluster import loadtest
-from livecluster.callers import Caller
 from livecluster.tier import Patch, Tier
-from livecluster.waiting import eventually
 
 ENGINE_NODE = "node-3"
-PROBE_SECONDS = 180.0
-"""Until a probe has ended, its pod included, on a busy machine."""
-REQUESTED = "kvtier.dev/probe-requested"
 TOKENS = 16384
 PROMPT = TOKENS + 256
 """One chunk of every prompt is no hit."""
@@ -55,36 +49,6 @@ def break_even(tier: Tier) -> float:
     """Bytes/s, from the spec."""
     spec = parse_tier(tier.body()).spec
     return float(wire_bytes_per_token(spec) * spec.pool.prefill_rate[0].tokens_per_second)
-
-
-def engine_on(tier: Tier, node: str, name: str = "engine") -> Caller:
-    """A Ready pod of the tier's pool."""
-    engine = Caller(tier.cluster, tier.namespace, name)
-    engine.start(labels={"kvtier.dev/tier": tier.name}, node=node)
-    return engine
-
-
-def ask(tier: Tier) -> str:
-    """Ask for a probe; returns when that was, as the API server has it."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    tier.kubectl("annotate", "kvt", tier.name, f"{REQUESTED}={now}", "--overwrite")
-    return now
-
-
-def probed(tier: Tier, *, after: str = "", node: str = "") -> dict[str, Any]:
-    """What the status says of a probe that ended after that, from this node if one is named."""
-
-    def found() -> dict[str, Any] | None:
-        status = tier.body().get("status", {}).get("measured", {})
-        is_new = status.get("evidence") == "Probed" and status["at"] > after
-        return status if is_new and node in ("", status["node"]) else None
-
-    return eventually(
-        found,
-        seconds=PROBE_SECONDS,
-        what="a probe's figures",
-        detail=lambda: tier.kubectl("get", "events,jobs,pods", "-o", "wide"),
-    )
 
 
 def judge(tier: Tier, measured: Mapping[str, Any], *, run: str = "truth") -> Judged:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pool_harness import add_engine, add_node
+from pool_harness import add_engine, add_node, leaves
 from tier_harness import KEY, Operator, spec
 
 from kvtier.cluster.protocol import (
@@ -95,6 +95,16 @@ async def test_each_node_costs_one_job_and_its_readings_and_no_more(serving: Ope
     assert len([e for e in serving.cluster.requests if e.kind is POD and e.verb == "list"]) == (
         before
     )
+
+
+async def test_ranks_that_move_are_probed_where_they_come_to(unpinned: Operator) -> None:
+    unpinned.links = {"n1": None}
+    add_engine(unpinned, "vllm-0", "n1")
+    await unpinned.settle()
+    await again(unpinned)
+    made = [(each.verb, each.kind) for each in unpinned.cluster.requests]
+    assert made.index(("post", JOB)) > made.index(("delete", POD))
+    assert leaves(unpinned) == {"leaf-a"}
 
 
 async def test_between_probes_nothing_is_written(serving: Operator) -> None:

@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import valkey
 
-from kvtier.loadtest.connection import Connection, RankAddress
+from kvtier.loadtest.connection import Connection
 from kvtier.loadtest.rank import Budget, Rank
 from kvtier.loadtest.striping import Striping
+from kvtier.store.address import RankAddress
 
 USER, PASSWORD, PREFIX = "engine", "engine-password", "kvt-0123456789ab-r0"
 ACL = (

@@ -22,10 +22,11 @@ from kvtier.generation.acl import OPERATOR_USER, PROBE_USER, probe_prefix
 from kvtier.generation.record import Record, new_record
 from kvtier.loadtest.connection import load
 from kvtier.placement.chain import examine
-from kvtier.probe.config import ProbeConfig, ProbeRank
+from kvtier.probe.config import ProbeConfig
 from kvtier.probe.result import ProbeResult
 from kvtier.probe.worker import run_probe
 from kvtier.redact import new_token, redact
+from kvtier.store.address import RankAddress
 from kvtier.store.failure import Failed
 from kvtier.store.resp import RespConnection
 from kvtier.trial.files import write_engine, write_ranks
@@ -135,7 +136,7 @@ def _probe(
     return run_probe(
         ProbeConfig(
             ranks=tuple(
-                ProbeRank(rank=rank, host=HOST, port=port, prefix=probe_prefix(rank))
+                RankAddress(rank=rank, host=HOST, port=port, prefix=probe_prefix(rank))
                 for rank, port in enumerate(ports)
             ),
             value_bytes=chunk_bytes_per_rank(tier.spec),

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvtier.loadtest.striping import Striping
 from kvtier.redact import redact
+from kvtier.store.address import RankAddress
 from kvtier.store.tls import client_context
 from kvtier.store.values import HEADER_BYTES
 
@@ -17,17 +18,6 @@ CA_FILE = "ca.crt"
 
 class BadSecret(ValueError):
     """A Secret that cannot be used. One line that names the key and the fix."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankAddress:
-    rank: int
-    host: str
-    port: int
-    prefix: str
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +99,7 @@ def load(directory: Path) -> Connection:
 
 def _parse(document: dict[str, Any], directory: Path) -> Connection:
     striping = Striping(document["striping"])
-    ranks = tuple(
-        RankAddress(
-            rank=int(each["rank"]),
-            host=str(each["host"]),
-            port=int(each["port"]),
-            prefix=str(each["prefix"]),
-        )
-        for each in document["ranks"]
-    )
+    ranks = tuple(map(RankAddress.parse, document["ranks"]))
     on_a_rank = int(document["chunkBytesPerRank"])
     return Connection(
         tier=str(document["tier"]),

@@ -8,8 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from kvtier.loadtest.connection import Connection, RankAddress
+from kvtier.loadtest.connection import Connection
 from kvtier.loadtest.measures import STALL_SECONDS, Outage, RankMeasures, Span
+from kvtier.store.address import RankAddress
 from kvtier.store.failure import Failed, Reply
 from kvtier.store.resolve import Resolver
 from kvtier.store.resp import RespConnection

@@ -4,10 +4,10 @@ Every rank's process imports this, so it imports nothing large.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kvtier.store.address import RankAddress
 from kvtier.store.values import HEADER_BYTES
 
 CONFIG_FILE: Final = "probe.json"
@@ -31,16 +31,6 @@ class BadConfig(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeRank:
-    """A rank's address, and the prefix of the keys that the probe may have there."""
-
-    rank: int
-    host: str
-    port: int
-    prefix: str
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeConfig:
     """One probe. Bytes and seconds.
 
@@ -53,7 +43,7 @@ class ProbeConfig:
     Raises BadConfig.
     """
 
-    ranks: tuple[ProbeRank, ...]
+    ranks: tuple[RankAddress, ...]
     value_bytes: int
     max_bytes: int
     seconds: float
@@ -139,7 +129,7 @@ def parse(text: str, *, token: str, ca: str | None, node: str = "") -> ProbeConf
     """A configuration from the text of its file. Raises BadConfig."""
     try:
         found = json.loads(text)
-        ranks = tuple(_rank(each) for each in found["ranks"])
+        ranks = tuple(map(RankAddress.parse, found["ranks"]))
         tls = bool(found.get("tls"))
         fields: dict[str, Any] = {
             "value_bytes": int(found["valueBytes"]),
@@ -157,13 +147,4 @@ def parse(text: str, *, token: str, ca: str | None, node: str = "") -> ProbeConf
         raise BadConfig("ca.crt: missing, and the ranks speak TLS; mount the whole Secret")
     return ProbeConfig(
         ranks=ranks, password=token.strip(), ca=ca if tls else None, node=node, **fields
-    )
-
-
-def _rank(found: Mapping[str, Any]) -> ProbeRank:
-    return ProbeRank(
-        rank=int(found["rank"]),
-        host=str(found["host"]),
-        port=int(found["port"]),
-        prefix=str(found["prefix"]),
     )

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Final
 
-from kvtier.probe.config import ProbeConfig, ProbeRank, values_to_store
+from kvtier.probe.config import ProbeConfig, values_to_store
 from kvtier.probe.cpu import Moment
 from kvtier.probe.rates import Sample
 from kvtier.probe.reader import read
+from kvtier.store.address import RankAddress
 from kvtier.store.failure import Failed, Kind
 from kvtier.store.resolve import Resolver
 from kvtier.store.resp import RespConnection
@@ -55,7 +56,7 @@ class Trouble:
 Said = Ready | Measured | Trouble
 
 
-def probe_rank(pipe: Pipe, config: ProbeConfig, rank: ProbeRank, run: str) -> None:
+def probe_rank(pipe: Pipe, config: ProbeConfig, rank: RankAddress, run: str) -> None:
     """The process: tells ``Ready``, hears when to begin, tells ``Measured``; or ``Trouble``.
 
     ``None`` instead of a moment, or while it reads, or an end of the pipe, is the word to stop.
@@ -80,7 +81,7 @@ def probe_rank(pipe: Pipe, config: ProbeConfig, rank: ProbeRank, run: str) -> No
 
 
 class _Session:
-    def __init__(self, config: ProbeConfig, rank: ProbeRank, *, run: str) -> None:
+    def __init__(self, config: ProbeConfig, rank: RankAddress, *, run: str) -> None:
         self._config = config
         self._rank = rank
         self._run = run

@@ -8,11 +8,12 @@ from kvtier.api.types import GROUP, KVCacheTier, KVCacheTierSpec
 from kvtier.breakeven.tier import assess, chunk_bytes_per_rank
 from kvtier.generation.acl import PROBE_USER, probe_prefix
 from kvtier.generation.record import Record
-from kvtier.probe.config import CONFIG_FILE, LEAST_VALUES, ProbeConfig, ProbeRank, document
+from kvtier.probe.config import CONFIG_FILE, LEAST_VALUES, ProbeConfig, document
 from kvtier.render.meta import metadata, secret
 from kvtier.render.names import CA_KEY, PORT, TOKEN_KEY, host, probe_name
 from kvtier.render.quantities import memory_quantity
 from kvtier.render.transport import transport
+from kvtier.store.address import RankAddress
 
 PROBE_LABEL: Final = f"{GROUP}/probe"
 """On the probe's pod: the name of its tier."""
@@ -65,7 +66,7 @@ def probe_config(tier: KVCacheTier, *, token: str) -> ProbeConfig:
     workers = transport(tier.spec).workers
     connections = min(workers, MOST_CONNECTIONS)
     ranks = tuple(
-        ProbeRank(
+        RankAddress(
             rank=rank,
             host=host(name, namespace=namespace, rank=rank),
             port=PORT,

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtier.loadtest.connection import Connection, RankAddress
+from kvtier.loadtest.connection import Connection
 from kvtier.loadtest.objects import Held, flat, objects, pack, unpack
 from kvtier.loadtest.striping import Striping
+from kvtier.store.address import RankAddress
 
 HASHES = [bytes([number]) * 32 for number in range(5)]
 

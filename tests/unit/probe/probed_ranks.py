@@ -13,8 +13,9 @@ from valkey_servers import Server, running_server
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.generation.acl import PROBE_USER, acl_file, probe_prefix
 from kvtier.generation.record import Record, new_record
-from kvtier.probe.config import ProbeConfig, ProbeRank
+from kvtier.probe.config import ProbeConfig
 from kvtier.redact import new_token
+from kvtier.store.address import RankAddress
 from small_tier import spec
 
 SIZE = 65_536
@@ -33,7 +34,7 @@ class Ranks:
         assert self.record.probe_token is not None
         asked = list(ports) or [server.port for server in self.servers]
         ranks = tuple(
-            ProbeRank(rank=rank, host=self.host, port=port, prefix=probe_prefix(rank))
+            RankAddress(rank=rank, host=self.host, port=port, prefix=probe_prefix(rank))
             for rank, port in enumerate(asked)
         )
         config = ProbeConfig(

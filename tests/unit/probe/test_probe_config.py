@@ -17,16 +17,16 @@ from kvtier.probe.config import (
     MOST_VALUES,
     BadConfig,
     ProbeConfig,
-    ProbeRank,
     document,
     parse,
     values_to_store,
 )
+from kvtier.store.address import RankAddress
 
 MIB = 1 << 20
 CONFIG = ProbeConfig(
     ranks=tuple(
-        ProbeRank(rank=n, host=f"chat-r{n}.models.svc", port=6379, prefix=f"kvt-probe-r{n}")
+        RankAddress(rank=n, host=f"chat-r{n}.models.svc", port=6379, prefix=f"kvt-probe-r{n}")
         for n in range(4)
     ),
     value_bytes=MIB,

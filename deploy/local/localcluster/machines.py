@@ -128,6 +128,8 @@ def connect_control_plane(machine: int, *, instance: Instance) -> None:
     prefix = instance.network.prefixlen
     remove_host_link(instance)
     _forward(machine)
+    # The API server calls webhooks by their Service. kube-proxy rewrites the address of a packet
+    # only once a route has taken it.
     namespaces.run_in_network(
         machine=machine,
         argv=["ip", "-batch", "-"],
@@ -136,6 +138,7 @@ link set lo up
 link add br0 type bridge
 addr add {instance.control_plane_address}/{prefix} dev br0
 link set br0 up
+route add {instance.services} dev br0
 """,
     )
     # The host reaches Services through the control plane's kube-proxy. Pods it reaches through

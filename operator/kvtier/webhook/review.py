@@ -20,6 +20,11 @@ MAX_WARNINGS: Final = 3072
 """Characters of all warnings. Above 4096, those of other webhooks included, the API server cuts
 each to 256, and a figure at its end is lost."""
 
+MAX_VALUES: Final = 2**14
+"""Of a body, about; a review of a small tier has 66. Reading 2**17 takes 140 MiB and many seconds,
+in which nobody else is answered."""
+_OPENERS: Final = (b",", b"[", b"{")
+
 
 _ROOM: Final = 64
 """Characters of the line that tells how many more there are."""
@@ -50,6 +55,8 @@ class Decision:
 
 def parse(body: bytes) -> Request:
     """The request that ``body`` asks about. Raises BadReview for anything else."""
+    if sum(map(body.count, _OPENERS)) > MAX_VALUES:
+        raise BadReview(f"the body has more than {MAX_VALUES} values; send an AdmissionReview")
     try:
         review = json.loads(body)
     except (ValueError, RecursionError):

@@ -13,6 +13,7 @@ from aiohttp import web
 from kvtier import __version__
 from kvtier.reconcile.http import serve
 from kvtier.webhook.certificate import ServingCertificate
+from kvtier.webhook.listener import listening
 from kvtier.webhook.metrics import WebhookMetrics
 from kvtier.webhook.server import application
 
@@ -73,13 +74,19 @@ async def _pause(stop: asyncio.Event) -> None:
 async def _listening(
     app: web.Application, listen: str, serving: ServingCertificate
 ) -> AsyncIterator[None]:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        # No API server compresses, and some hundred bytes would be taken for megabytes.
+        auto_decompress=False,
+    )
     await runner.setup()
     host, _, port = listen.rpartition(":")
     try:
-        await web.TCPSite(
-            runner, host.strip("[]") or None, int(port), ssl_context=serving.context
-        ).start()
-        yield
+        async with listening(
+            runner, host=host.strip("[]"), port=int(port), context=serving.context
+        ):
+            yield
     finally:
         await runner.cleanup()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from contextlib import nullcontext
 
 from aiohttp import web
 
@@ -17,6 +18,10 @@ PATH = "/validate"
 MAX_BODY_BYTES = 2 * MAX_FILE_BYTES + 2**20
 """The new object, the old one, and what is around them."""
 READ_SECONDS = 10.0
+LARGE_BODY = 128 * 1024
+"""Bytes. A review of a tier has some 10 KiB."""
+LARGE_BODIES = 2
+"""So many are in memory at once; others wait for them."""
 
 
 def application(metrics: WebhookMetrics) -> web.Application:
@@ -27,11 +32,13 @@ def application(metrics: WebhookMetrics) -> web.Application:
     in the log.
     """
 
+    large = asyncio.Semaphore(LARGE_BODIES)
+
     async def validate(request: web.Request) -> web.Response:
         started = time.monotonic()
         result = "failed"
         try:
-            review = parse(await _body(request))
+            review = parse(await _body(request, large))
             decision = _decide(review)
             result = _result(decision)
             return web.json_response(answer(review, decision))
@@ -47,10 +54,14 @@ def application(metrics: WebhookMetrics) -> web.Application:
     return app
 
 
-async def _body(request: web.Request) -> bytes:
+async def _body(request: web.Request, large: asyncio.Semaphore) -> bytes:
+    length = request.content_length
+    if length is None:
+        raise BadReview("Content-Length: missing; send it")
     try:
         async with asyncio.timeout(READ_SECONDS):
-            return await request.read()
+            async with large if length > LARGE_BODY else nullcontext():
+                return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise BadReview(f"the body is larger than {MAX_BODY_BYTES} bytes") from None
     except TimeoutError:

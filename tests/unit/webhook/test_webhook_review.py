@@ -2,6 +2,7 @@
 
 import copy
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from kvtier.redact import new_token
 from kvtier.webhook.review import (
     MAX_LINES,
     MAX_REFUSAL,
+    MAX_VALUES,
     MAX_WARNINGS,
     BadReview,
     Decision,
@@ -60,6 +62,19 @@ def test_a_review_is_read() -> None:
 )
 def test_junk_is_one_line(junk: bytes) -> None:
     complaint(junk)
+
+
+@pytest.mark.parametrize("element", [b"[],", b'{"a":1},', b"1,", b'{"a":[1]},'])
+def test_many_small_values_are_refused_before_they_take_memory(element: bytes) -> None:
+    many = b"[" + element * (MAX_VALUES + 1) + b"1]"
+    tracemalloc.start()
+    try:
+        said = complaint(many)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "values" in said
+    assert peak < 2**20
 
 
 @pytest.mark.parametrize(

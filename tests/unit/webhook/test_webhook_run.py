@@ -1,14 +1,21 @@
 """The process: when it is ready, what it serves, how it ends, what it says to bad flags."""
 
+import gzip
+import http.client
 import json
+import socket
+import ssl
 import subprocess
+import warnings
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from webhook_reviews import BAD, body, tier
 
 from certificates import Ca, Pair
-from webhook_process import PROGRAM, free_port, until, webhook, write
+from kvtier.webhook.listener import MAX_CONNECTIONS
+from webhook_process import PROGRAM, Webhook, free_port, until, webhook, write
 
 EXPIRY = "kvtier_webhook_certificate_expiry_timestamp_seconds"
 
@@ -98,3 +105,57 @@ def test_it_runs_without_the_clusters_libraries() -> None:
     python = PROGRAM.with_name("python")
     done = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_many_connections_that_say_nothing_keep_nobody_out_and_take_bounded_memory(
+    files: Path, ca: Ca, first: Pair
+) -> None:
+    write(files, first)
+    trust = ssl.create_default_context(cadata=ca.pem)
+    with webhook(files) as process, ExitStack() as held:
+        until(lambda: process.answers("/readyz") == 200)
+        before = open_files(process)
+        for number in range(2 * MAX_CONNECTIONS):
+            plain = held.enter_context(socket.create_connection(("localhost", process.port), 20))
+            if number % 8 == 0:
+                held.enter_context(trust.wrap_socket(plain, server_hostname="localhost"))
+        assert process.ask(body(tier(BAD)), ca=ca.pem)["allowed"] is False
+        assert open_files(process) <= before + MAX_CONNECTIONS
+
+
+def open_files(process: Webhook) -> int:
+    return len(list(Path(f"/proc/{process.process.pid}/fd").iterdir()))
+
+
+def test_a_compressed_body_is_not_unpacked(files: Path, ca: Ca, first: Pair) -> None:
+    write(files, first)
+    trust = ssl.create_default_context(cadata=ca.pem)
+    with webhook(files) as process:
+        until(lambda: process.answers("/readyz") == 200)
+        connection = http.client.HTTPSConnection("localhost", process.port, context=trust)
+        packed = gzip.compress(body(tier()))
+        connection.request("POST", "/validate", packed, {"Content-Encoding": "gzip"})
+        assert connection.getresponse().status == 400
+        connection.close()
+
+
+def test_no_tls_before_1_2_is_spoken(files: Path, ca: Ca, first: Pair) -> None:
+    """To clients that speak one version each."""
+    write(files, first)
+    spoken = []
+    with webhook(files) as process:
+        until(lambda: process.answers("/readyz") == 200)
+        for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2):
+            trust = ssl.create_default_context(cadata=ca.pem)
+            trust.set_ciphers("ALL:@SECLEVEL=0")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                trust.minimum_version = trust.maximum_version = version
+            address = ("localhost", process.port)
+            with (
+                suppress(OSError),
+                socket.create_connection(address, timeout=20) as plain,
+                trust.wrap_socket(plain, server_hostname="localhost") as secured,
+            ):
+                spoken.append(secured.version())
+    assert spoken == ["TLSv1.2"]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 from webhook_reviews import BAD, body, tier
 
@@ -93,15 +94,49 @@ async def test_a_body_that_does_not_arrive_is_given_up(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "READ_SECONDS", 0.1)
-
-    async def hangs() -> AsyncIterator[bytes]:
-        yield b"{"
-        await asyncio.sleep(30)
-
     async with asyncio.timeout(20):
-        reply = await client.post("/validate", data=hangs())
+        reply = await upload(client, asyncio.Event(), length=100)
     assert reply.status == 400
     assert "did not arrive" in await reply.text()
+
+
+async def test_a_body_of_unknown_length_is_400(client: Client) -> None:
+    async def chunked() -> AsyncIterator[bytes]:
+        yield body(tier())
+
+    reply = await client.post("/validate", data=chunked())
+    assert reply.status == 400
+    assert await reply.text() == "Content-Length: missing; send it\n"
+
+
+async def test_large_bodies_wait_for_one_another_and_small_ones_for_nobody(client: Client) -> None:
+    end = asyncio.Event()
+    padded = body(tier()) + b" " * server.LARGE_BODY
+    async with asyncio.timeout(20):
+        slow = [
+            asyncio.create_task(upload(client, end, length=server.LARGE_BODY + 1))
+            for _ in range(server.LARGE_BODIES)
+        ]
+        # As many are in the middle of it as there may be.
+        await asyncio.sleep(0.1)
+        another = asyncio.create_task(client.post("/validate", data=padded))
+        for _ in range(3):
+            assert (await client.post("/validate", data=body(tier()))).status == 200
+        assert not another.done()
+        end.set()
+        assert (await another).status == 200
+        assert [(await each).status for each in slow] == [400] * len(slow)
+
+
+async def upload(client: Client, end: asyncio.Event, *, length: int) -> ClientResponse:
+    """A body of which all but the first byte waits for ``end``."""
+
+    async def sent() -> AsyncIterator[bytes]:
+        yield b"{"
+        await end.wait()
+        yield b" " * (length - 1)
+
+    return await client.post("/validate", data=sent(), headers={"Content-Length": str(length)})
 
 
 async def test_a_failure_of_ours_is_500_and_logged_and_counted_never_a_yes(

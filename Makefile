@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CLUSTER := deploy/local/cluster
+# Tests that start servers and time them run alone, all others two at a time
+TIMED := $(addprefix tests/unit/,loadtest probe store trial)
+BESIDE := -n 2 --dist loadgroup $(TIMED:%=--ignore=%)
 # An existing cluster for the demo: make demo CONTEXT=name IMAGE=ref
 CONTEXT ?=
 IMAGE ?=
@@ -24,11 +27,13 @@ demo-down: ## Stop the demo's local cluster
 
 test: $(VENV)/.installed lint ## Lint, types, and all three layers of tests
 	$(CLUSTER) build
-	$(BIN)/pytest tests/unit tests/apiserver tests/cluster
+	$(BIN)/pytest $(BESIDE) tests/unit tests/apiserver
+	$(BIN)/pytest $(TIMED) tests/cluster
 
 unit: $(VENV)/.installed ## Pure tests and fakes: seconds
 	$(CLUSTER) build
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest $(BESIDE) tests/unit
+	$(BIN)/pytest $(TIMED)
 
 apiserver: $(VENV)/.installed ## Against a real kube-apiserver and etcd
 	$(CLUSTER) build

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from apiserver_manifests import manifests
 from apiserver_process import ApiServer
+from controller_process import wait_for
 
 from kvtier.api.load import parse_tier
 from kvtier.generation.record import new_record
@@ -146,7 +147,9 @@ def test_a_spec_cannot_be_changed_through_the_status(
 
 
 def test_explain_tells_a_person_what_a_field_is(apiserver: ApiServer) -> None:
-    shown = " ".join(apiserver.kubectl("explain", "kvt.spec.pool.ranks").out.split())
+    # A server that knows a CRD publishes its fields a moment later.
+    said = wait_for(lambda: apiserver.kubectl("explain", "kvt.spec.pool.ranks").out)
+    shown = " ".join(said.split())
     assert "FIELD: ranks <integer>" in shown
     assert "W, the number of workers of one engine, and of Valkeys of the tier." in shown
 

@@ -136,7 +136,7 @@ class Leaks:
                 self._arguments.add(arguments)
                 self.keep("arguments", arguments)
         # Not pathlib's glob: it raises where a pod's directory goes while it reads along.
-        for name in glob.iglob(f"{self.facts['state']}/*/log/pods/*/*/*.log"):
+        for name in glob.iglob(f"{self.facts['state']}/*/log/pods/*/*/*.log"):  # noqa: PTH207
             log = Path(name)
             inode, size = _identity(log)
             begin = self._offsets.get((log, inode), 0)

@@ -66,21 +66,23 @@ def why_now(
     wanted: Places,
     measured: Places | None,
     states: Sequence[RankState],
+    began: datetime | None,
     asked: str | None,
     now: datetime,
 ) -> str | None:
     """Why the tier is to be probed, None if it is not.
 
-    ``measured`` are the places of the last probe of this process, ``asked`` the request that it has
-    heard already. A process that has not probed yet takes what is in the status for current, unless
-    no engine is on that node any more or a rank has started since.
+    ``measured`` are the places of the last probe of this process and ``began`` when that was, by
+    the wall clock; ``asked`` is the request that it has heard already: what is asked for while a
+    probe runs is another one. A process that has not probed yet takes what is in the status for
+    current, unless no engine is on that node any more or a rank has started since.
     """
     last = _time((tier.status.get("measured") or {}).get("at"))
     if last is None or not _is_probed(tier.status):
         return "it was never probed"
     request = tier.metadata.annotations.get(REQUESTED)
-    at = _time(request)
-    if request is not None and request != asked and (asked is not None or (at and at > last)):
+    at, known = _time(request), min(began or last, last)
+    if request is not None and request != asked and (asked is not None or (at and at > known)):
         return "it was asked for"
     if measured is not None and measured != wanted:
         return "engines or ranks moved"
@@ -212,6 +214,11 @@ def _last_words(pod: Object) -> tuple[str | None, str]:
             why = f" ({reason}, exit code {ended.get('exitCode')})" if reason else ""
             return ended.get("message"), why
     return None, f" ({status.get('reason') or status.get('phase') or 'no status'})"
+
+
+def created(job: Object) -> datetime | None:
+    """When the API server made it."""
+    return _time(job["metadata"].get("creationTimestamp"))
 
 
 def seconds_of(text: str | None) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from kvtier.breakeven.assessment import LinkFigures
@@ -32,7 +33,8 @@ class ProbeMemory:
     ``looked``: whether a Job of another process was looked for. ``taken``: its name is another's.
     ``job`` is the uid of the one that runs from ``node``, ``pending`` are the nodes that come after
     it, ``results`` those that are done. ``places`` are what this probe, or the last one, is of,
-    ``asked`` the request that it has heard. ``next_look`` and ``not_before`` are monotonic.
+    ``began`` when, ``asked`` the request that it has heard. ``next_look`` and ``not_before`` are
+    monotonic.
     """
 
     looked: bool = False
@@ -42,6 +44,7 @@ class ProbeMemory:
     pending: list[str] = field(default_factory=list)
     results: list[NodeResult] = field(default_factory=list)
     places: Places | None = None
+    began: datetime | None = None
     asked: str | None = None
     failures: int = 0
     next_look: float = 0.0

@@ -30,6 +30,7 @@ from kvtier.plan.probing import (
     NodeResult,
     Places,
     as_kept,
+    created,
     due_in,
     is_finished,
     places,
@@ -182,7 +183,7 @@ class Prober:
         memory.looked = True
         memory.taken = found is not None and not is_owned_by(found, tier.metadata.uid)
         if found is not None and not memory.taken:
-            memory.job = found["metadata"]["uid"]
+            memory.job, memory.began = found["metadata"]["uid"], created(found)
             memory.node = found["metadata"].get("annotations", {}).get(NODE_ANNOTATION, "")
             memory.pending = [node for node in memory.pending if node != memory.node]
             self._running.add(key)
@@ -202,6 +203,7 @@ class Prober:
             wanted=wanted,
             measured=memory.places,
             states=states,
+            began=memory.began,
             asked=memory.asked,
             now=now,
         )
@@ -211,7 +213,7 @@ class Prober:
             if memory.places is None and why is None:
                 memory.places = wanted
             return
-        memory.asked = request
+        memory.asked, memory.began = request, now
         memory.places = wanted
         memory.pending = [node for node, _ in wanted.engines]
 

@@ -121,6 +121,7 @@ def why(found: Any, **changes: Any) -> str | None:
         "wanted": HERE,
         "measured": HERE,
         "states": OLD,
+        "began": None,
         "asked": None,
         "now": NOW,
     }
@@ -168,6 +169,15 @@ def test_a_request_counts_once_and_only_if_it_is_newer_than_the_figures(
 ) -> None:
     asked = tier(probed=NOW - HOUR, annotations={REQUESTED: asked_at})
     assert (why(asked, asked=heard) == "it was asked for") is is_one
+
+
+@pytest.mark.parametrize(("after", "is_one"), [(1, True), (0, False), (-1, False)])
+def test_what_is_asked_for_while_a_probe_runs_is_not_answered_by_it(
+    after: int, is_one: bool
+) -> None:
+    began = NOW - 2 * HOUR
+    asked = tier(probed=NOW - HOUR, annotations={REQUESTED: rfc(began + timedelta(minutes=after))})
+    assert (why(asked, began=began) == "it was asked for") is is_one
 
 
 @settings(deadline=None)

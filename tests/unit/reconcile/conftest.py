@@ -1,7 +1,7 @@
 """An operator on fakes, with and without a tier."""
 
 import pytest
-from pool_harness import NODES, add_node, leaves, placed_spec
+from pool_harness import NODES, add_engine, add_node, leaves, placed_spec
 from tier_harness import Operator, spec
 from tls_tier import NAMES, TLS, put
 
@@ -71,3 +71,17 @@ async def unpinned(fleet: Operator) -> Operator:
     await fleet.settle()
     assert leaves(fleet) == {"leaf-a", "leaf-b"}
     return fleet
+
+
+@pytest.fixture
+async def serving(operator: Operator) -> Operator:
+    """A Ready tier beside two engines on two nodes, whose first probe still runs."""
+    operator.links = {"n1": None, "n2": None}
+    for name in ("n1", "n2"):
+        add_node(operator, name, "leaf-a")
+    add_engine(operator, "engine-0", "n1")
+    add_engine(operator, "engine-1", "n2")
+    operator.apply()
+    await operator.settle()
+    assert operator.condition("Ready")["status"] == "True", operator.condition("Ready")
+    return operator

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pool_harness import add_engine, add_node, leaves
+from probe_harness import JOB_NAME, NAMESPACE, again, ask, asked_of_jobs, job, probed
 from tier_harness import KEY, Operator, spec
 
 from kvtier.cluster.protocol import (
@@ -13,58 +14,12 @@ from kvtier.cluster.protocol import (
     STATEFULSET,
     TIER,
     Forbidden,
-    Object,
     Unavailable,
 )
-from kvtier.plan.probing import REQUESTED
 from kvtier.reconcile import probing
 from kvtier.render.probe import NODE_ANNOTATION, PROBE_LABEL
 
-NAMESPACE = KEY[0]
 INTERVAL = 6 * 3600.0
-JOB_NAME = "demo-probe"
-
-
-@pytest.fixture
-async def serving(operator: Operator) -> Operator:
-    """A Ready tier beside two engines on two nodes, whose first probe still runs."""
-    operator.links = {"n1": None, "n2": None}
-    for name in ("n1", "n2"):
-        add_node(operator, name, "leaf-a")
-    add_engine(operator, "engine-0", "n1")
-    add_engine(operator, "engine-1", "n2")
-    operator.apply()
-    await operator.settle()
-    assert operator.condition("Ready")["status"] == "True", operator.condition("Ready")
-    return operator
-
-
-async def again(operator: Operator, seconds: float = probing.POLL_SECONDS) -> None:
-    """So much later the operator looks at the tier."""
-    await operator.clock.advance(seconds)
-    operator.queue.add(KEY)
-    await operator.settle()
-
-
-async def probed(operator: Operator, looks: int = 6) -> dict[str, Any]:
-    operator.links = {node: rate for node, rate in operator.links.items() if rate is not None}
-    for _ in range(looks):
-        await again(operator)
-    found: dict[str, Any] = operator.status()["measured"]
-    assert found["evidence"] == "Probed", found
-    return found
-
-
-def job(operator: Operator) -> Object | None:
-    return operator.cluster.peek(JOB, NAMESPACE, JOB_NAME)
-
-
-def asked_of_jobs(operator: Operator) -> list[str]:
-    return [each.verb for each in operator.cluster.requests if each.kind is JOB]
-
-
-def ask(operator: Operator, when: str) -> None:
-    operator.cluster.edit(TIER, *KEY, {"metadata": {"annotations": {REQUESTED: when}}})
 
 
 async def test_a_tier_that_became_ready_is_measured_from_each_engine_s_node(
@@ -147,39 +102,6 @@ async def test_an_engine_on_another_node_is_measured_from_there(serving: Operato
 async def test_a_second_engine_on_a_node_is_no_reason(serving: Operator) -> None:
     first = await probed(serving)
     add_engine(serving, "engine-9", "n1")
-    await serving.settle()
-    assert (await probed(serving))["at"] == first["at"]
-
-
-async def test_a_probe_that_is_asked_for_is_made_once(serving: Operator) -> None:
-    first = await probed(serving)
-    ask(serving, serving.clock.now().isoformat())
-    await serving.settle()
-    second = await probed(serving)
-    assert second["at"] > first["at"]
-    assert (await probed(serving))["at"] == second["at"]
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_a_probe_that_is_asked_for_while_one_runs_is_another_one(
-    restarted: bool, serving: Operator
-) -> None:
-    """Whether the process that runs it began it, or found it."""
-    assert job(serving) is not None
-    await serving.clock.advance(2)
-    ask(serving, serving.clock.now().isoformat())
-    if restarted:
-        serving.restart()
-        serving.queue.add(KEY, dirty=frozenset({"KVCacheTier"}))
-    await serving.settle()
-    await probed(serving, looks=16)
-    assert serving.recorder.reasons().count("Probed") == 2
-
-
-@pytest.mark.parametrize("when", ["", "now", "2020-01-01T00:00:00Z", "99999-13-45"])
-async def test_what_is_no_new_request_is_none(when: str, serving: Operator) -> None:
-    first = await probed(serving)
-    ask(serving, when)
     await serving.settle()
     assert (await probed(serving))["at"] == first["at"]
 

@@ -42,15 +42,21 @@ def stranger(tier: Tier) -> Caller:
     return stranger
 
 
+@pytest.fixture
+def engine(tier: Tier) -> Caller:
+    """A pod of the tier's pool, whose port is that of vLLM's metrics."""
+    engine = Caller(tier.cluster, tier.namespace, "engine")
+    engine.start(labels={"kvtier.dev/tier": tier.name})
+    return engine
+
+
 def address(tier: Tier, rank: int) -> str:
     return str(tier.pods()[rank]["status"]["podIP"])
 
 
 def test_in_a_namespace_that_denies_all_else_only_engines_reach_ranks(
-    tier: Tier, stranger: Caller, live: LiveCluster
+    tier: Tier, stranger: Caller, engine: Caller, live: LiveCluster, kvtier: Installation
 ) -> None:
-    engine = Caller(live, tier.namespace, "engine")
-    engine.start(labels={"kvtier.dev/tier": tier.name})
     tier.wait_ready()
     tier.engine()
     service = f"{tier.name}-r0.{tier.namespace}.svc"
@@ -58,6 +64,7 @@ def test_in_a_namespace_that_denies_all_else_only_engines_reach_ranks(
     forbidden = [
         (stranger, address(tier, 0), VALKEY),
         (stranger, address(tier, 1), VALKEY),
+        (stranger, engine.address, PORT),
         (engine, stranger.address, PORT),
         (engine, api_server, 6443),
     ]
@@ -74,18 +81,20 @@ def test_in_a_namespace_that_denies_all_else_only_engines_reach_ranks(
     assert engine.said(service, VALKEY) == "connected"
     assert engine.said(address(tier, 1), VALKEY) == "connected"
     assert not stranger.reaches(address(tier, 0), VALKEY)
+    # What the controller reads engines' metrics by.
+    assert from_controller(kvtier, engine.address, PORT) == "connected"
     # The probes go on, and the controller reaches ranks: it reads back what it has set.
     tier.patch({"store": {"eviction": "LFU"}})
     tier.wait_ready()
 
 
 def test_in_a_namespace_that_denies_all_else_the_controller_works_and_gives_metrics_and_no_more(
-    tier: Tier, stranger: Caller, kvtier: Installation, denied_controller: None
+    tier: Tier, stranger: Caller, engine: Caller, kvtier: Installation, denied_controller: None
 ) -> None:
     eventually(
         lambda: from_controller(kvtier, stranger.address, PORT) != "connected",
         seconds=POLICY_SECONDS,
-        what="the controller reaches no pod but ranks",
+        what="the controller reaches no pod but ranks and engines",
     )
     tier.wait_ready()
     tier.patch({"store": {"eviction": "LFU"}})
@@ -93,6 +102,7 @@ def test_in_a_namespace_that_denies_all_else_the_controller_works_and_gives_metr
     controller = kvtier.pod()["status"]["podIP"]
     assert stranger.said(controller, METRICS) == "connected"
     assert from_controller(kvtier, address(tier, 0), VALKEY) == "connected"
+    assert from_controller(kvtier, engine.address, PORT) == "connected"
     assert from_controller(kvtier, stranger.address, PORT) != "connected"
     # A namespace of nobody's pods: metrics are for Prometheus alone.
     nobody = "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=nobody"

@@ -1,15 +1,16 @@
 """Probes on a real cluster: the link is measured where an engine is, and nobody is disturbed."""
 
-import time
+import json
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 import valkey
 
 from livecluster.fixtures import NewTier
-from livecluster.probing import PROBE_SECONDS, ask, engine_on, probed
+from livecluster.probing import PROBE_SECONDS, engine_on, probed
 from livecluster.ranks import Engine
-from livecluster.tier import Tier
+from livecluster.tier import Tier, manifest
 from livecluster.waiting import eventually
 
 
@@ -37,9 +38,12 @@ def test_a_tier_is_measured_from_its_engine_s_node_and_on_request(tier: Tier) ->
     assert first["node"] == "node-2"
     assert first["bytesPerSecond"] > 1_000_000
     assert 0 < first["roundTripSeconds"] < 1
-    time.sleep(1)
-    ask(tier)
-    assert probed(tier, after=first["at"])["node"] == "node-2"
+    shown = tier.kvtier("probe", tier.name)
+    second = tier.body()["status"]["measured"]
+    assert (second["evidence"], second["node"]) == ("Probed", "node-2")
+    assert second["at"] > first["at"]
+    assert "a probe from node-2" in shown
+    assert tier.kvtier("status", tier.name).split("Findings")[0] == shown.split("Findings")[0]
     eventually(
         lambda: not tier.kubectl("get", "jobs", "-o", "name").strip(),
         seconds=30,
@@ -57,6 +61,16 @@ def test_a_probe_leaves_no_key_and_disturbs_no_rank(tier: Tier) -> None:
     for rank in pods:
         with as_operator(tier, engine, rank) as client:
             assert client.dbsize() == 0
+
+
+def test_a_plan_of_the_live_cluster_judges_by_the_measured_link(tier: Tier, tmp_path: Path) -> None:
+    engine_on(tier, "node-2")
+    measured = probed(tier)
+    file = tmp_path / "tier.json"
+    file.write_text(json.dumps(manifest(name=tier.name, namespace=tier.namespace)))
+    planned = json.loads(tier.kvtier("plan", "--live", "-f", str(file), "-o", "json"))
+    assert planned["measured"]["evidence"] == "Probed"
+    assert planned["measured"]["bytesPerSecond"] == measured["bytesPerSecond"]
 
 
 def test_an_engine_that_moves_is_measured_again(tier: Tier) -> None:

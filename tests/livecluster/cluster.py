@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from livecluster.leaks import Leaks
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRIPT = CHECKOUT / "deploy" / "local" / "cluster"
+KVTIER = Path(sys.executable).with_name("kvtier")
 REUSED = "KVTIER_TEST_CLUSTER"
 """Names an instance that is up already; it is used and left running."""
 COMMAND_SECONDS = 120.0
@@ -45,9 +47,10 @@ class LiveCluster:
         return self.run("kubectl", *arguments, stdin=stdin)
 
     def run(self, tool: str, *arguments: str, stdin: str | None = None) -> str:
-        """Run one of the instance's tools as the cluster's administrator."""
+        """Run one of the instance's tools, or kvtier, as the cluster's administrator."""
+        program = KVTIER if tool == KVTIER.name else self.facts["tools"][tool]
         done = subprocess.run(
-            [self.facts["tools"][tool], *arguments],
+            [program, *arguments],
             input=stdin,
             capture_output=True,
             text=True,

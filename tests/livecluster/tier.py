@@ -61,6 +61,10 @@ class Tier:
         # Before the rest: behind a "--" it would be the command's.
         return self.cluster.kubectl(verb, "-n", self.namespace, *rest)
 
+    def kvtier(self, *arguments: str) -> str:
+        """What kvtier's own command printed; raises Failed if it exits with anything but 0."""
+        return self.cluster.run("kvtier", *arguments, "-n", self.namespace)
+
     def find(self) -> Object | None:
         return self.cluster.api.get("kvcachetiers", self.namespace, self.name)
 

@@ -130,7 +130,9 @@ class EngineWatcher:
             last.skip -= 1
             return None, None
         text = await self._read(engine.metrics)
-        counters, at = (None if text is None else parse(text)), self._clock.monotonic()
+        at = self._clock.monotonic()
+        # Of many engines at once it takes long enough to keep a Lease from being renewed.
+        counters = None if text is None else await asyncio.to_thread(parse, text)
         if counters is None:
             last.skip = min(2**last.failures, MOST_SKIPPED)
             last.failures += 1

@@ -1,8 +1,8 @@
 """Pure: when a tier is probed, from which nodes, and what its status keeps of a probe."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from kvtier.api.types import GROUP, KVCacheTier
@@ -16,6 +16,7 @@ REQUESTED: Final = f"{GROUP}/probe-requested"
 """Annotation of a tier: the time at which somebody asked for a probe (``kubectl kvtier probe``)."""
 MEASURED: Final = "measured"
 """What messages call a probed link, in the place of a declared one's domain."""
+CLOCKS_DIFFER: Final = timedelta(minutes=1)
 PER_CLASS: Final = 3
 """Nodes that are probed of those whose way to the ranks is the same."""
 FIRST_RETRY: Final = 60.0
@@ -80,6 +81,8 @@ def why_now(
     last = _time((tier.status.get("measured") or {}).get("at"))
     if last is None or not _is_probed(tier.status):
         return "it was never probed"
+    if last > now + CLOCKS_DIFFER:
+        return "it was probed in the future"
     request = tier.metadata.annotations.get(REQUESTED)
     at, known = _time(request), min(began or last, last)
     if request is not None and request != asked and (asked is not None or (at and at > known)):
@@ -99,7 +102,7 @@ def why_now(
 def due_in(tier: KVCacheTier, *, now: datetime) -> float | None:
     """Seconds until the interval is over, None if nothing was probed."""
     last = _time((tier.status.get("measured") or {}).get("at"))
-    if last is None or not _is_probed(tier.status):
+    if last is None or not _is_probed(tier.status) or last > now + CLOCKS_DIFFER:
         return None
     return max(0.0, tier.spec.placement.probe.interval_seconds - (now - last).total_seconds())
 
@@ -131,16 +134,20 @@ def link_of(status: Mapping[str, Any], *, ranks: int) -> LinkFigures | None:
 
 
 def as_kept(link: LinkFigures, *, ranks: int) -> LinkFigures:
-    """The link as the status will tell of it."""
+    """The link as the status will tell of it: a lower bound is rounded down."""
+    rate = two_digits(link.bytes_per_second)
+    if rate > link.bytes_per_second and link.lower_bound:
+        digit = 10 ** max(len(str(int(rate))) - 2, 0)
+        rate = link.bytes_per_second // digit * digit
+    rate = max(1.0, float(int(rate)))
     return LinkFigures(
         domain=MEASURED,
-        bytes_per_second=max(1.0, float(int(two_digits(link.bytes_per_second)))),
+        bytes_per_second=rate,
         round_trip_seconds=two_digits(link.round_trip_seconds),
         evidence=link.evidence,
         at=link.at,
         node=link.node,
-        slowest_rank_bytes_per_second=max(1.0, float(int(two_digits(link.bytes_per_second))))
-        / ranks,
+        slowest_rank_bytes_per_second=rate / ranks,
         lower_bound=link.lower_bound,
     )
 
@@ -187,15 +194,22 @@ def is_finished(job: Object) -> bool:
     )
 
 
-def result_of(job: Object, pods: Sequence[Object]) -> ProbeResult | str:
-    """What the Job's pod left, or one line that says why there is nothing."""
+def result_of(job: Object, pods: Sequence[Object], *, now: datetime) -> ProbeResult | str:
+    """What the Job's pod left, or one line that says why there is nothing.
+
+    Its time is no later than ``now`` and no earlier than the Job: by the clock of a node that is
+    years ahead the tier would not be probed for years, by one that is behind again and again.
+    """
     uid = job["metadata"]["uid"]
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences", ())
         if any(owner.get("uid") == uid for owner in owners):
             message, why = _last_words(pod)
             found = parse(message)
-            return found if not isinstance(found, str) else f"{found}{why}"
+            if isinstance(found, str):
+                return f"{found}{why}"
+            at = min(max(_time(found.at) or now, created(job) or now), now)
+            return replace(found, at=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
     conditions = (job.get("status") or {}).get("conditions") or ()
     told: Object = next((each for each in conditions if each["type"] == "Failed"), {})
     reason = told.get("reason", "")

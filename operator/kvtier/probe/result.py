@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from kvtier.api.base import MAX_RANKS
@@ -227,6 +228,7 @@ def _result(found: Mapping[str, Any]) -> ProbeResult:
     at = found["at"]
     if not isinstance(at, str) or _AT.fullmatch(at, 0) is None or not at.isascii():
         raise ValueError(f"at is {at!r}")
+    datetime.fromisoformat(at)
     columns = found["ranks"]
     ranks: tuple[RankMeasure, ...] = ()
     if columns:

@@ -157,7 +157,7 @@ class Prober:
                 # Events of the tier come in between.
                 progress.requeue_after = memory.next_look - monotonic
                 return progress
-            await self._look(key, memory, tier, progress)
+            await self._look(key, memory, tier, progress, now=now)
             memory.next_look = monotonic + POLL_SECONDS
         if memory.job is None and not memory.pending and not memory.results:
             self._begin(memory, tier, wanted=wanted, states=states, now=now, monotonic=monotonic)
@@ -258,7 +258,13 @@ class Prober:
         return NodeResult(node=node, level=level, found=found)  # type: ignore[arg-type]
 
     async def _look(
-        self, key: Key, memory: ProbeMemory, tier: KVCacheTier, progress: Progress
+        self,
+        key: Key,
+        memory: ProbeMemory,
+        tier: KVCacheTier,
+        progress: Progress,
+        *,
+        now: datetime,
     ) -> None:
         namespace, name = tier.metadata.namespace, probe_name(tier.metadata.name)
         job = await self._cluster.get(JOB, namespace, name)
@@ -269,7 +275,8 @@ class Prober:
             return
         else:
             selector = f"{PROBE_LABEL}={tier.metadata.name}"
-            found = result_of(job, await self._cluster.list(POD, namespace, selector))
+            pods = await self._cluster.list(POD, namespace, selector)
+            found = result_of(job, pods, now=now)
             await self._delete(job)
         memory.results.append(self._result(memory, memory.node, found))
         memory.job = None

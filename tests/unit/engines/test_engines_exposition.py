@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvtier.engines import exposition
-from kvtier.engines.exposition import MOST_LINES, Counters, Kind, parse
+from kvtier.engines.exposition import (
+    LONGEST_LINE,
+    MOST_CHARACTERS,
+    MOST_LINES,
+    Counters,
+    Kind,
+    parse,
+)
 from kvtier.engines.rates import Bounds, Work, between, bounds
 
 METRICS = Path(__file__).parent / "metrics"
@@ -112,7 +119,7 @@ def test_a_release_without_one_of_the_names_is_not_observed(name: str) -> None:
     assert parse("".join(line for line in lines if not line.startswith(name))) is None
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "many", ""])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "many", "", "9" * 400, "1e308"])
 def test_figures_that_are_none_are_not_observed(value: str) -> None:
     name = "vllm:request_prefill_time_seconds_sum"
     assert parse(text("vllm-0.32.0-alone") + f'{name}{{engine="2"}} {value}\n') is None
@@ -129,6 +136,19 @@ def test_more_lines_than_engines_have_are_not_read() -> None:
     line = 'vllm:request_prompt_tokens_sum{{engine="{}"}} 1\n'
     many = "".join(line.format(number) for number in range(MOST_LINES))
     assert parse(text("vllm-0.32.0-alone") + many) is None
+
+
+def test_more_characters_than_engines_have_are_not_read() -> None:
+    """Escaped quotes are what the parser is slowest with."""
+    line = 'vllm:request_prompt_tokens_sum{a="' + 200 * '\\"' + '"} 1\n'
+    few, many = text("vllm-0.32.0-alone") + line, MOST_CHARACTERS // len(line) + 1
+    assert parse(few) is not None
+    assert parse(text("vllm-0.32.0-alone") + many * line) is None
+
+
+def test_a_line_longer_than_any_engine_s_does_not_count() -> None:
+    line = 'vllm:request_prompt_tokens_sum{a="' + LONGEST_LINE * "x" + '"} 1\n'
+    assert parse(text("vllm-0.32.0-alone") + line) == read("vllm-0.32.0-alone")
 
 
 @settings(deadline=None, max_examples=200)

@@ -1,6 +1,7 @@
 """The scraper against real HTTP servers on loopback that do what none should."""
 
 import asyncio
+import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,8 +12,9 @@ import pytest
 from aiohttp import web
 
 from kvtier.api.types import API_VERSION, KIND
-from kvtier.engines import scrape
+from kvtier.engines import scrape, watch
 from kvtier.engines.endpoint import Endpoint
+from kvtier.engines.exposition import Counters, parse
 from kvtier.engines.scrape import Scraper
 from kvtier.engines.watch import EngineWatcher
 from kvtier.metrics import Metrics
@@ -200,6 +202,35 @@ async def test_only_so_many_are_asked_at_a_time(monkeypatch: pytest.MonkeyPatch)
         found = await asyncio.gather(*(scraper.read(endpoint) for _ in range(12)))
     assert found == [TEXT] * 12
     assert most == 3
+
+
+async def test_no_engine_s_text_is_read_where_the_lease_is_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readers: list[threading.Thread] = []
+
+    def slow(text: str) -> Counters | None:
+        readers.append(threading.current_thread())
+        return parse(text)
+
+    async def text(_: Endpoint) -> str:
+        return TEXT
+
+    monkeypatch.setattr(watch, "parse", slow)
+    memory = Memory()
+    watcher = EngineWatcher(
+        memory=memory,
+        read=text,
+        changed=lambda _: None,
+        clock=FakeClock(),
+        metrics=Metrics(),
+        jitter=lambda: 0.5,
+    )
+    endpoint = Endpoint("127.0.0.1", 8000, "/metrics")
+    memory.of(KEY).engines["a"] = Engine("a", "n", ready_since="now", metrics=endpoint)
+    await watcher.look()
+    assert len(readers) == 1
+    assert threading.main_thread() not in readers
 
 
 async def test_a_fleet_with_a_hanging_engine_is_observed_by_the_others() -> None:

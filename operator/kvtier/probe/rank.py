@@ -13,7 +13,7 @@ from kvtier.probe.config import ProbeConfig, values_to_store
 from kvtier.probe.cpu import Moment
 from kvtier.probe.rates import Sample
 from kvtier.probe.reader import read
-from kvtier.store.address import RankAddress
+from kvtier.probe.step import Step
 from kvtier.store.failure import Failed, Kind
 from kvtier.store.resolve import Resolver
 from kvtier.store.resp import RespConnection
@@ -56,8 +56,9 @@ class Trouble:
 Said = Ready | Measured | Trouble
 
 
-def probe_rank(pipe: Pipe, config: ProbeConfig, rank: RankAddress, run: str) -> None:
-    """The process: tells ``Ready``, hears when to begin, tells ``Measured``; or ``Trouble``.
+def probe_rank(pipe: Pipe, config: ProbeConfig, place: int, step: Step, run: str) -> None:
+    """The process of one rank: tells ``Ready``, hears when to begin, tells ``Measured``; or
+    ``Trouble``. ``place`` is the rank's among those of ``config``, and in ``step``.
 
     ``None`` instead of a moment, or while it reads, or an end of the pipe, is the word to stop.
     """
@@ -67,7 +68,7 @@ def probe_rank(pipe: Pipe, config: ProbeConfig, rank: RankAddress, run: str) -> 
     # A parent that is gone needs no report; the values go all the same.
     with suppress(EOFError, OSError):
         try:
-            session = _Session(config, rank, run=run)
+            session = _Session(config, place, step=step, run=run)
             pipe.send(Ready(round_trips=session.prepare()))
             begin = pipe.recv()
             if begin is not None:
@@ -81,9 +82,11 @@ def probe_rank(pipe: Pipe, config: ProbeConfig, rank: RankAddress, run: str) -> 
 
 
 class _Session:
-    def __init__(self, config: ProbeConfig, rank: RankAddress, *, run: str) -> None:
+    def __init__(self, config: ProbeConfig, place: int, *, step: Step, run: str) -> None:
         self._config = config
-        self._rank = rank
+        self._place = place
+        self._step = step
+        self._rank = rank = config.ranks[place]
         self._run = run
         self._deadline = time.monotonic() + config.setup_seconds
         self._resolver = Resolver(rank.host, rank.port)
@@ -123,6 +126,7 @@ class _Session:
             ahead=self._config.ahead,
             values=(self._config.rank_bytes - self._moved) // size,
             seconds=self._config.seconds,
+            in_step=self._in_step,
             interrupt=lambda: _told_to_stop(pipe),
             watch=pipe.fileno(),
         )
@@ -133,6 +137,11 @@ class _Session:
             cpu_seconds=after.had - before.had,
             busy=after.busy_since(before),
         )
+
+    def _in_step(self, asked: int, came: int) -> bool:
+        self._step.give(self._place, came)
+        in_flight = self._config.connections * self._config.ahead * self._config.value_bytes
+        return self._step.may_ask(self._place, asked=asked, in_flight=in_flight)
 
     def clean(self) -> None:
         """Take the values away. What cannot be taken goes by its time to live."""

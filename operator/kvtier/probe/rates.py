@@ -25,15 +25,15 @@ def common_window(ranks: Sequence[Sequence[Sample]]) -> tuple[float, float]:
 
 def rate(samples: Sequence[Sample], *, begin: float, end: float) -> float:
     """Bytes/s between two moments, linear between samples. ``end`` must be after ``begin``."""
-    return (_at(samples, end) - _at(samples, begin)) / (end - begin)
+    return (given(samples, at=end) - given(samples, at=begin)) / (end - begin)
 
 
-def _at(samples: Sequence[Sample], moment: float) -> float:
-    """Bytes that had come by then."""
-    place = bisect_left(samples, moment, key=lambda sample: sample[0])
+def given(samples: Sequence[Sample], *, at: float) -> float:
+    """Bytes that had come by then, linear between samples."""
+    place = bisect_left(samples, at, key=lambda sample: sample[0])
     if place == 0:
         return samples[0][1]
     if place == len(samples):
         return samples[-1][1]
     (before, had), (after, has) = samples[place - 1], samples[place]
-    return had + (has - had) * (moment - before) / (after - before)
+    return had + (has - had) * (at - before) / (after - before)

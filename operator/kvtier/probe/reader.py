@@ -17,6 +17,8 @@ without a copy counts as buffered until it owes the client nothing any more, and
 always asks ahead is closed for more than ``client-output-buffer-limit``, 16 values, though nothing
 waits. 8.1.8 does not do that, nor 9.1.2 with ``min-string-size-avoid-copy-reply 0``."""
 SAMPLE_SECONDS: Final = 0.005
+STEP_SECONDS: Final = 0.002
+"""A rank that is ahead of the others looks so often whether they have caught up."""
 _RECORDS: Final = 32
 """TLS hands over one record of 16 KiB at a time: so many before other connections have their
 turn."""
@@ -78,12 +80,14 @@ def read(
     ahead: int,
     values: int,
     seconds: float,
+    in_step: Callable[[int, int], bool],
     interrupt: Callable[[], bool],
     watch: int,
 ) -> list[Sample]:
     """Ask for ``values`` values, in turn those of ``keys``, over all links at once, for at most so
     many seconds or until ``interrupt()``, which is asked when descriptor ``watch`` can be read.
-    Each link has asked for up to ``ahead`` values that it has not got yet.
+    Each link has asked for up to ``ahead`` values that it has not got yet, and while
+    ``in_step(bytes asked for, bytes that came)`` is False for none.
 
     Returns how many bytes had come when. Every value that was asked for is of ``size`` bytes, so no
     more than ``values`` times that crosses the network. Raises Failed.
@@ -104,18 +108,18 @@ def read(
 
         def ask(stream: _Stream) -> None:
             nonlocal left
-            while left and stream.may_ask:
+            while left and stream.may_ask and in_step((values - left) * size, total):
                 left -= 1
                 stream.ask(keys[left % len(keys)])
 
         try:
             for stream in streams:
                 ask(stream)
-            while any(stream.asked > stream.got for stream in streams):
+            while left or any(stream.asked > stream.got for stream in streams):
                 now = time.monotonic()
                 if now >= end:
                     break
-                found = ready.select(min(end - now, 0.1))
+                found = ready.select(min(end - now, STEP_SECONDS))
                 if any(key.data is None for key, _ in found) and interrupt():
                     stopped = True
                     break
@@ -123,8 +127,8 @@ def read(
                     if key.data is None:
                         continue
                     total += _receive(key.data, buffer)
-                    ask(key.data)
                 for stream in streams:
+                    ask(stream)
                     stream.send()
                 now = time.monotonic()
                 if now - samples[-1][0] >= SAMPLE_SECONDS:

@@ -23,8 +23,9 @@ from kvtier.probe.rank import (
     probe_rank,
     run_word,
 )
-from kvtier.probe.rates import NothingInCommon, common_window, rate
+from kvtier.probe.rates import NothingInCommon, common_window, given, rate
 from kvtier.probe.result import ProbeResult, RankMeasure, troubles
+from kvtier.probe.step import Step
 
 START_SECONDS: Final = 30.0
 """For the ranks' processes to come up, on a busy machine too."""
@@ -61,11 +62,11 @@ class _Probe:
         self._pipes: dict[int, Pipe] = {}
         context = multiprocessing.get_context("spawn")
         self._processes = []
-        run = run_word()
-        for each in config.ranks:
+        run, step = run_word(), Step(len(config.ranks))
+        for place, each in enumerate(config.ranks):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=probe_rank, args=(theirs, config, each, run), daemon=True
+                target=probe_rank, args=(theirs, config, place, step, run), daemon=True
             )
             process.start()
             theirs.close()
@@ -146,6 +147,7 @@ class _Probe:
                 begin, end = common_window([each.samples for each in measured.values()])
                 spent = end - begin
                 ranks = self._measures(measured, begin=begin, end=end)
+                trouble = _silent(ranks, seconds=spent)
             except NothingInCommon as error:
                 trouble = dict.fromkeys(measured, str(error))
         return ProbeResult(
@@ -154,7 +156,7 @@ class _Probe:
             seconds=spent,
             throttled=throttled,
             bytes_moved=sum(each.bytes_moved for each in measured.values()),
-            ranks=ranks,
+            ranks=() if trouble else ranks,
             troubles=troubles(trouble),
         )
 
@@ -162,13 +164,16 @@ class _Probe:
         self, measured: Mapping[int, Measured], *, begin: float, end: float
     ) -> tuple[RankMeasure, ...]:
         found = []
+        last = min(measured.values(), key=lambda each: given(each.samples, at=end))
+        # Whoever was ahead of it waited for it now and then, and came in bursts.
+        pace = rate(last.samples, begin=begin, end=end)
         for rank, each in measured.items():
             ready = self._said[rank][0]
             assert isinstance(ready, Ready)
             found.append(
                 RankMeasure(
                     rank=rank,
-                    bytes_per_second=rate(each.samples, begin=begin, end=end),
+                    bytes_per_second=max(pace, rate(each.samples, begin=begin, end=end)),
                     round_trip=statistics.median(ready.round_trips),
                     round_trip_p99=percentile(ready.round_trips, 0.99) or 0.0,
                     bytes_timed=each.samples[-1][1],
@@ -177,6 +182,14 @@ class _Probe:
                 )
             )
         return tuple(found)
+
+
+def _silent(ranks: tuple[RankMeasure, ...], *, seconds: float) -> dict[int, str]:
+    """Of ranks that gave nothing while all were read those that the others waited for."""
+    silent = [each for each in ranks if not each.bytes_per_second]
+    least = min((each.bytes_timed for each in silent), default=0)
+    text = f"not one byte came in {seconds:.2g} s while it was read"
+    return {each.rank: text for each in silent if each.bytes_timed == least}
 
 
 def _receive(pipe: Pipe) -> Said:

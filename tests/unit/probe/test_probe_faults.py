@@ -149,15 +149,9 @@ def test_a_rank_that_goes_silent_while_it_is_read(make_ranks: NewRanks) -> None:
         return data
 
     with relay(ranks.servers[1].port, alter=hang) as bad:
-        found = probe(ranks, bad.port, connections=1, seconds=2.0)
-    # Either nothing came at all, or so little that the rank's rate says what it is.
-    if found.troubles:
-        assert "not one byte" in trouble(found)
-    else:
-        # How little in bytes/s is a matter of how soon its neighbour has been read to the end.
-        good, bad_rank = found.ranks
-        assert bad_rank.bytes_timed <= 5 * SIZE
-        assert bad_rank.bytes_per_second < good.bytes_per_second / 10
+        text = trouble(probe(ranks, bad.port, connections=1, seconds=2.0))
+    # At all, or after the first of its bytes.
+    assert "not one byte" in text
 
 
 def test_a_rank_that_has_no_room_and_may_not_evict(make_ranks: NewRanks) -> None:

@@ -50,7 +50,8 @@ class _Tier:
 
 
 class EngineWatcher:
-    """``read`` gives an engine's text or None, ``changed`` is told of a tier to look at again."""
+    """``read`` gives an engine's text or None, ``changed`` is told of a tier to look at again, and
+    ``apart`` runs a function where it keeps nobody waiting."""
 
     def __init__(
         self,
@@ -61,6 +62,9 @@ class EngineWatcher:
         clock: Clock,
         metrics: Metrics,
         jitter: Callable[[], float],
+        apart: Callable[[Callable[[str], Counters | None], str], Awaitable[Counters | None]] = (
+            asyncio.to_thread
+        ),
     ) -> None:
         self._memory = memory
         self._read = read
@@ -68,6 +72,7 @@ class EngineWatcher:
         self._clock = clock
         self._metrics = metrics
         self._jitter = jitter
+        self._apart = apart
         self._tiers: dict[Key, _Tier] = {}
         memory.watches_engines = True
 
@@ -132,7 +137,7 @@ class EngineWatcher:
         text = await self._read(engine.metrics)
         at = self._clock.monotonic()
         # Of many engines at once it takes long enough to keep a Lease from being renewed.
-        counters = None if text is None else await asyncio.to_thread(parse, text)
+        counters = None if text is None else await self._apart(parse, text)
         if counters is None:
             last.skip = min(2**last.failures, MOST_SKIPPED)
             last.failures += 1

@@ -70,17 +70,17 @@ def problems(spec: KVCacheTierSpec) -> list[str]:
     )
     if row is None:
         return [
-            f"spec.pool.engine: no engine runs {pool.engine.connector.value}"
+            f"spec.pool.striping: no engine runs {pool.engine.connector.value}"
             f" {pool.engine.version} with striping {pool.striping.value} and layout {kind};"
-            " choose another striping"
+            " striping Hash is for it, and serves kvtier try and kvtier loadtest only until"
+            " kvtier's LMCache plugin exists"
         ]
     found = []
     if pool.parallelism.pipeline > 1 and not row.pipeline:
-        shard = row.striping is Striping.SHARD
+        by = "" if row.striping is Striping.SHARD else f" and layout {kind}"
         found.append(
             f"spec.pool.parallelism.pipeline: {pool.parallelism.pipeline} does not work with"
-            f" striping {row.striping.value}"
-            + ("; write 1, or striping Hash" if shard else f" and layout {kind}; write 1")
+            f" striping {row.striping.value}{by}; write 1"
         )
     if pool.parallelism.decode_context > 1 and not row.decode_context:
         found.append(

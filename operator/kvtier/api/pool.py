@@ -137,8 +137,7 @@ _POOL_RULES = [
     rule(
         "self.striping != 'Shard' || (self.parallelism.pipeline == 1 &&"
         " self.parallelism.decodeContext == 1)",
-        "striping Shard needs pure tensor parallelism: set pipeline and decodeContext to 1, or"
-        " striping to Hash",
+        "striping Shard needs pure tensor parallelism: set pipeline and decodeContext to 1",
     ),
 ]
 
@@ -163,9 +162,10 @@ class Pool(Model):
     )
     striping: Striping = Field(
         default=Striping.HASH,
-        description="How chunks spread over the Valkeys. Hash: each chunk on one rank, chosen by"
-        " its hash (any model). Shard: each engine rank keeps its own heads in its own Valkey"
-        " (one LMCache server per rank).",
+        description="How chunks spread over the Valkeys. Shard: each engine rank keeps its own"
+        " heads in its own Valkey (one LMCache server per rank; the one that engines of this"
+        " release can use). Hash: each chunk on one rank, chosen by its hash (any model; needs a"
+        " plugin that this release does not have).",
         json_schema_extra=extra(
             Change.REFUSED,
             rules=[

@@ -81,6 +81,7 @@ TOPOLOGY_REASONS: Final = (
 
 # PlacementAccepted: what the chain of checks found.
 ACCEPTED: Final = "Accepted"
+STRIPING_WITHOUT_ENGINE: Final = "StripingWithoutEngine"
 MEMORY_TOO_SMALL: Final = "MemoryTooSmall"
 NO_PROMPT_LONG_ENOUGH: Final = "NoPromptLongEnough"
 HITS_DO_NOT_FIT: Final = "HitsDoNotFit"
@@ -101,6 +102,7 @@ CONTRADICTORY_WORKLOAD: Final = "ContradictoryWorkload"
 IMPLAUSIBLE_FIGURE: Final = "ImplausibleFigure"
 
 FINDING_REASONS: Final = (
+    STRIPING_WITHOUT_ENGINE,
     MEMORY_TOO_SMALL,
     NO_PROMPT_LONG_ENOUGH,
     HITS_DO_NOT_FIT,

@@ -127,7 +127,7 @@ _SPEC_RULES = [
         "!has(self.model.layout.groups) || (self.pool.striping == 'Hash' &&"
         " self.pool.parallelism.pipeline == 1 && self.pool.parallelism.decodeContext == 1)",
         "model.layout.groups needs pool.striping Hash, and pool.parallelism.pipeline and"
-        " decodeContext of 1",
+        " decodeContext of 1; no engine of this release uses that, kvtier try and loadtest do",
     ),
 ]
 

@@ -134,7 +134,7 @@ def test_heads_of_every_group_must_fit_the_ranks(heads: int) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [
-        ("striping", "Shard", "engine"),
+        ("striping", "Shard", "striping"),
         ("parallelism", {"tensor": 4, "pipeline": 2}, "parallelism.pipeline"),
         ("parallelism", {"decodeContext": 2}, "parallelism.decodeContext"),
     ],

@@ -40,6 +40,40 @@ def test_nothing_is_found_of_a_tier_that_pays() -> None:
     assert found.rejected is None
 
 
+GQA = {"model.layout": {"gqa": {"layers": 80, "kvHeads": 8, "headDim": 128}}}
+MLA = {"model.layout": {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 64}}}
+GROUPS = {
+    "model.layout": {"groups": [{"attention": "Full", "layers": 8, "kvHeads": 8, "headDim": 64}]}
+}
+HASH = {"pool.striping": "Hash"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "works"),
+    [
+        (GQA, "striping Shard works with stock LMCache 0.5 (for a new tier)"),
+        (
+            MLA | {"pool.parallelism": {"decodeContext": 8}},
+            "striping Shard works with stock LMCache 0.5, for engines with pure tensor parallelism,"
+            " with a copy of all KV on each of 8 ranks (for a new tier)",
+        ),
+        (
+            GQA | {"pool.parallelism": {"tensor": 4, "pipeline": 2}},
+            "0.5, for engines with pure tensor parallelism (for a new tier)",
+        ),
+        ({}, "works with stock LMCache 0.5, if the model has grouped-query attention"),
+        (GROUPS, "no striping serves engines of a model with layout groups until then"),
+    ],
+)
+def test_a_striping_that_no_engine_can_use_yet(changes: dict[str, Any], works: str) -> None:
+    found = finding(reasons.STRIPING_WITHOUT_ENGINE, HASH, changes)
+    expect(found, WARNING, "No engine can use striping Hash yet", works)
+    if changes is not GROUPS:
+        shard = {"pool.striping": "Shard", "pool.parallelism": {}}
+        assert finding(reasons.STRIPING_WITHOUT_ENGINE, changes, shard) is None
+    assert judged(HASH, changes, QUICK).warnings[0] == found
+
+
 def test_memory_for_fewer_than_16_chunks() -> None:
     """The parser refuses it; a spec from elsewhere is judged too."""
     document = spec().model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -39,7 +39,7 @@ def tier(**placement: Any) -> dict[str, Any]:
 def hopeless(**placement: Any) -> dict[str, Any]:
     """T0 of two seconds, and no prompt above 8,192 tokens (1.6 s)."""
     document = tier(**placement)
-    document["pool"] |= {"hitLatency": "1s", "hitEngineTime": "1s"}
+    document["pool"] |= {"striping": "Shard", "hitLatency": "1s", "hitEngineTime": "1s"}
     return document
 
 

@@ -57,7 +57,7 @@ def test_every_problem_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize(("rate", "verdict"), [("10M", "NeverPays"), ("60M", "PaysWhenLong")])
+@pytest.mark.parametrize(("rate", "verdict"), [("10M", "NeverPays"), ("45M", "PaysWhenLong")])
 def test_a_link_that_is_too_slow_is_a_warning_with_figures_and_no_refusal(
     rate: str, verdict: str
 ) -> None:

@@ -10,7 +10,7 @@ TIER: dict[str, Any] = {
     "apiVersion": "kvtier.dev/v1alpha1",
     "kind": "KVCacheTier",
     "metadata": {"name": "demo", "namespace": "serving"},
-    "spec": spec(),
+    "spec": spec() | {"pool": spec()["pool"] | {"striping": "Shard"}},
 }
 # Too little for 16 chunks, which no rule of the schema can say.
 BAD = {"store": {"memoryPerRank": "64Mi"}, "pool": {"chunkTokens": 16384}}

@@ -1,0 +1,36 @@
+"""What engines of this release can do with a tier."""
+
+from kvtier.api import reasons
+from kvtier.api.combinations import attention
+from kvtier.api.types import KVCacheTierSpec, Striping
+from kvtier.placement.case import Case
+from kvtier.placement.findings import Finding
+
+
+def striping_without_engine(case: Case) -> Finding | None:
+    """``Hash`` needs the plugin; only ``kvtier try`` and ``kvtier loadtest`` do without it."""
+    if case.spec.pool.striping is not Striping.HASH:
+        return None
+    return Finding(
+        reason=reasons.STRIPING_WITHOUT_ENGINE,
+        message="No engine can use striping Hash yet, since it needs kvtier's LMCache plugin, which"
+        f" is not part of this release: {_what_works(case.spec)}.",
+    )
+
+
+def _what_works(spec: KVCacheTierSpec) -> str:
+    """Which striping of this release serves an engine of this model (docs/engines.md)."""
+    pool, kind = spec.pool, attention(spec)
+    if kind == "groups":
+        return (
+            "no striping serves engines of a model with layout groups until then, and the tier is"
+            " of use to kvtier try and kvtier loadtest only"
+        )
+    needs = ""
+    if pool.parallelism.pipeline > 1 or pool.parallelism.decode_context > 1:
+        needs = ", for engines with pure tensor parallelism"
+    if kind == "mla" and pool.ranks > 1:
+        needs += f", with a copy of all KV on each of {pool.ranks} ranks"
+    if kind == "bytesPerToken":
+        needs += ", if the model has grouped-query attention"
+    return f"striping Shard works with stock LMCache 0.5{needs} (for a new tier)"

@@ -1,6 +1,7 @@
 """``kvtier plan``: does this tier pay, if the links and times are what the file says?
 
-Exits 0 for a tier that pays, 3 for one that never does, 4 when the file does not say enough.
+Exits 0 for a tier that pays and of which no check finds an error, 1 for one that pays in spite of an
+error, 3 for one that never pays, 4 when the file does not say enough.
 """
 
 import argparse
@@ -21,12 +22,13 @@ from kvtier.cli import files, flags, model_config, nodes_file, output, plan_tabl
 from kvtier.cli.around import Around
 from kvtier.cli.errors import BadInput
 from kvtier.placement.chain import examine, ordered
-from kvtier.placement.findings import Finding
+from kvtier.placement.findings import Finding, errors
 from kvtier.placement.topology_checks import Placed, check
 from kvtier.plan.probing import seconds_of
 
 EXIT_CODES: Final = {Verdict.NEVER_PAYS: 3, Verdict.UNKNOWN: 4}
 PAYS: Final = 0
+HAS_ERRORS: Final = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also draw it: seconds of a fetch and of computing again over the length of the hit",
     )
     parser.epilog = (
-        "exit codes: 0 Pays, PaysWhenLong or PaysUnderLoad, 3 NeverPays, 4 Unknown (the file does\n"
-        "not say enough), 2 bad input"
+        "exit codes: 0 Pays, PaysWhenLong or PaysUnderLoad, 1 the same with an Error in the findings,\n"
+        "3 NeverPays, 4 Unknown (the file does not say enough), 2 bad input"
     )
 
 
@@ -114,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = output.document(content, arguments.output)
     print(text, end="")
     verdict = assessment.verdict if access is None else access.verdict
-    return EXIT_CODES.get(verdict, PAYS)
+    return EXIT_CODES.get(verdict, HAS_ERRORS if errors(findings) else PAYS)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -5,10 +5,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from kvtier.api.types import KVCacheTier, Striping
-from kvtier.breakeven.assessment import Assessment, Evidence, Row
+from kvtier.breakeven.assessment import Assessment, Evidence, Row, Verdict
 from kvtier.breakeven.patterns import AccessAssessment
 from kvtier.breakeven.words import age, digits, gigabits, seconds, size
-from kvtier.placement.findings import Finding
+from kvtier.placement.findings import Finding, errors
 from kvtier.render.memory import held_chunks, memory
 
 _WIDTH = 92
@@ -40,7 +40,7 @@ def table(
     if changes:
         asked = ", ".join(f"{name}={value}" for name, value in changes.items())
         lines.append(f"What if: {asked}")
-    lines += ["", f"Verdict: {judged.verdict.value}", *_wrapped(judged.message), ""]
+    lines += ["", _headline(judged.verdict, findings), *_wrapped(judged.message), ""]
     lines += _pairs([*_facts(tier, assessment, link_age=link_age), *place])
     if access is None:
         lines += ["", *_by_length(assessment)]
@@ -49,6 +49,15 @@ def table(
     lines += _findings(findings)
     lines += ["", f"{_source(assessment, links)} docs/break-even.md explains each line."]
     return "\n".join(lines) + "\n"
+
+
+def _headline(verdict: Verdict, findings: Sequence[Finding]) -> str:
+    """The verdict, and beside one that is no bad news how many errors speak against the tier."""
+    found = len(errors(findings))
+    if not found or verdict is Verdict.NEVER_PAYS:
+        return f"Verdict: {verdict.value}"
+    joined = "and" if verdict is Verdict.UNKNOWN else "but"
+    return f"Verdict: {verdict.value}, {joined} {found} error{'s' if found > 1 else ''} below"
 
 
 def _findings(findings: Sequence[Finding]) -> list[str]:

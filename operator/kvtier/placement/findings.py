@@ -1,5 +1,6 @@
 """What a check has to say about a tier: the word to search for, a sentence with figures."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +23,11 @@ class Finding:
     message: str
     severity: Severity = Severity.WARNING
     blocks: bool = False
+
+
+def errors(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those of them that are errors."""
+    return tuple(each for each in found if each.severity is Severity.ERROR)
 
 
 MOST_NAMED = 3

@@ -9,7 +9,7 @@ from kvtier.breakeven.assessment import Assessment, Evidence, LinkFigures, Verdi
 from kvtier.breakeven.observed import SeenRate, as_seen, counted, rate_off
 from kvtier.breakeven.tier import assess
 from kvtier.placement.chain import examine, ordered, rejection
-from kvtier.placement.findings import Finding, Severity
+from kvtier.placement.findings import Finding, Severity, errors
 from kvtier.placement.hysteresis import Shown, after_probe
 
 
@@ -28,7 +28,7 @@ class Judgement:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.severity is Severity.ERROR)
+        return errors(self.findings)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:

@@ -43,6 +43,34 @@ def test_the_exit_code_is_the_verdict(
     assert f"Verdict: {verdict}\n" in table.stdout.decode()
 
 
+BUSY = {"hitTokens": [{"quantile": "1", "tokens": 16384}], "requestsPerSecond": "10"}
+TOO_LONG = {"hitTokens": [{"quantile": "1", "tokens": 9_000_000}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "headline"),
+    [
+        ({"workload": BUSY}, 1, "Verdict: Pays, but 2 errors below"),
+        ({"workload": TOO_LONG}, 1, "Verdict: Pays, but 1 error below"),
+        ({"workload": TOO_LONG, "placement": None}, 4, "Verdict: Unknown, and 1 error below"),
+        ({"placement.links": [FAST[0] | {"bitsPerSecond": "10G"}]}, 3, "Verdict: NeverPays"),
+        ({"pool.striping": "Hash"}, 0, "Verdict: PaysWhenLong"),
+    ],
+)
+def test_an_error_below_a_verdict_is_told_beside_it_and_in_the_exit_code(
+    tier_file: TierFile, changes: dict[str, Any], code: int, headline: str
+) -> None:
+    file = tier_file(changes)
+    found, content = planned(file)
+    errors = [each for each in content["findings"] if each["severity"] == "Error"]
+    assert found == code
+    assert content["findings"]
+    assert bool(errors) == (code != 0)
+    table = kvtier("plan", "-f", file)
+    assert table.returncode == code
+    assert f"{headline}\n" in table.stdout.decode()
+
+
 def test_json_has_the_status_fields_unrounded(tier_file: TierFile) -> None:
     _, content = planned(tier_file())
     assert content["breakEven"]["bytesPerToken"] == 327_680

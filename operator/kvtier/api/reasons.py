@@ -82,6 +82,7 @@ TOPOLOGY_REASONS: Final = (
 # PlacementAccepted: what the chain of checks found.
 ACCEPTED: Final = "Accepted"
 STRIPING_WITHOUT_ENGINE: Final = "StripingWithoutEngine"
+COPY_ON_EVERY_RANK: Final = "CopyOnEveryRank"
 MEMORY_TOO_SMALL: Final = "MemoryTooSmall"
 NO_PROMPT_LONG_ENOUGH: Final = "NoPromptLongEnough"
 HITS_DO_NOT_FIT: Final = "HitsDoNotFit"
@@ -103,6 +104,7 @@ IMPLAUSIBLE_FIGURE: Final = "ImplausibleFigure"
 
 FINDING_REASONS: Final = (
     STRIPING_WITHOUT_ENGINE,
+    COPY_ON_EVERY_RANK,
     MEMORY_TOO_SMALL,
     NO_PROMPT_LONG_ENOUGH,
     HITS_DO_NOT_FIT,

@@ -7,7 +7,7 @@ from kvtier.api.types import KVCacheTierSpec, OnReject
 from kvtier.breakeven.assessment import Assessment
 from kvtier.breakeven.observed import RateOff
 from kvtier.placement.case import Case
-from kvtier.placement.engine_checks import striping_without_engine
+from kvtier.placement.engine_checks import copy_on_every_rank, striping_without_engine
 from kvtier.placement.findings import Finding, Severity
 from kvtier.placement.link_checks import (
     below_break_even,
@@ -46,6 +46,8 @@ Check = Callable[[Case], Finding | None]
 CHAIN: Final[tuple[Check, ...]] = (
     # A striping that no engine has.
     striping_without_engine,
+    # Copies that a striping makes of latents.
+    copy_on_every_rank,
     # Fewer than 16 chunks on a rank.
     memory_too_small,
     # T0 alone is longer than the prefill of every prompt.

@@ -18,6 +18,25 @@ def striping_without_engine(case: Case) -> Finding | None:
     )
 
 
+def copy_on_every_rank(case: Case) -> Finding | None:
+    """``Shard`` has nothing to divide in a latent: every rank stores all of it.
+
+    LMCache 0.5.6 makes the first worker of each of its servers the writer of a pure MLA model
+    (``ParallelStrategy.is_kv_writer``), and ``Shard`` has one server per rank.
+    """
+    pool = case.spec.pool
+    if pool.striping is not Striping.SHARD or attention(case.spec) != "mla" or pool.ranks == 1:
+        return None
+    held = "" if case.held_tokens is None else f" ({case.held_tokens:,} tokens)"
+    return Finding(
+        reason=reasons.COPY_ON_EVERY_RANK,
+        message=f"With layout mla and striping Shard each of {pool.ranks} ranks stores and sends the"
+        f" whole KV, so that the store holds what one rank does{held} and a hit moves"
+        f" {pool.ranks} times the bytes; all figures count this, and no striping that engines of"
+        " this release can use avoids it: raise store.memoryPerRank if the store is too small.",
+    )
+
+
 def _what_works(spec: KVCacheTierSpec) -> str:
     """Which striping of this release serves an engine of this model (docs/engines.md)."""
     pool, kind = spec.pool, attention(spec)

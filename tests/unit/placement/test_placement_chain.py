@@ -74,6 +74,18 @@ def test_a_striping_that_no_engine_can_use_yet(changes: dict[str, Any], works: s
     assert judged(HASH, changes, QUICK).warnings[0] == found
 
 
+def test_copies_of_latents_on_every_rank() -> None:
+    reason = reasons.COPY_ON_EVERY_RANK
+    found = finding(reason, MLA)
+    case = Case(spec=spec(MLA), assessment=assess(spec(MLA)), engines=1)
+    expect(found, WARNING, "each of 8 ranks", f"({case.held_tokens:,} tokens)", "8 times the bytes")
+    one, many = assess(spec(MLA, HASH)), assess(spec(MLA))
+    assert many.bytes_per_token == 8 * one.bytes_per_token, "and the figures count it"
+    assert finding(reason, MLA, HASH) is None
+    assert finding(reason, MLA, {"pool.ranks": 1}) is None
+    assert finding(reason, GQA) is None
+
+
 def test_memory_for_fewer_than_16_chunks() -> None:
     """The parser refuses it; a spec from elsewhere is judged too."""
     document = spec().model_dump(mode="json", by_alias=True, exclude_none=True)

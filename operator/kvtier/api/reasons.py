@@ -83,6 +83,7 @@ TOPOLOGY_REASONS: Final = (
 ACCEPTED: Final = "Accepted"
 STRIPING_WITHOUT_ENGINE: Final = "StripingWithoutEngine"
 COPY_ON_EVERY_RANK: Final = "CopyOnEveryRank"
+REVISION_MOVES: Final = "RevisionMoves"
 MEMORY_TOO_SMALL: Final = "MemoryTooSmall"
 NO_PROMPT_LONG_ENOUGH: Final = "NoPromptLongEnough"
 HITS_DO_NOT_FIT: Final = "HitsDoNotFit"
@@ -105,6 +106,7 @@ IMPLAUSIBLE_FIGURE: Final = "ImplausibleFigure"
 FINDING_REASONS: Final = (
     STRIPING_WITHOUT_ENGINE,
     COPY_ON_EVERY_RANK,
+    REVISION_MOVES,
     MEMORY_TOO_SMALL,
     NO_PROMPT_LONG_ENOUGH,
     HITS_DO_NOT_FIT,

@@ -1,7 +1,7 @@
 """``kvtier plan``: does this tier pay, if the links and times are what the file says?
 
-Exits 0 for a tier that pays and of which no check finds an error, 1 for one that pays in spite of an
-error, 3 for one that never pays, 4 when the file does not say enough.
+Exits 0 for a tier that pays and of which no check finds an error, 1 for one that pays in spite of
+an error, 3 for one that never pays, 4 when the file does not say enough.
 """
 
 import argparse
@@ -67,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also draw it: seconds of a fetch and of computing again over the length of the hit",
     )
     parser.epilog = (
-        "exit codes: 0 Pays, PaysWhenLong or PaysUnderLoad, 1 the same with an Error in the findings,\n"
-        "3 NeverPays, 4 Unknown (the file does not say enough), 2 bad input"
+        "exit codes: 0 Pays, PaysWhenLong or PaysUnderLoad, 1 the same with an Error among the\n"
+        "findings, 3 NeverPays, 4 Unknown (the file does not say enough), 2 bad input"
     )
 
 

@@ -7,7 +7,11 @@ from kvtier.api.types import KVCacheTierSpec, OnReject
 from kvtier.breakeven.assessment import Assessment
 from kvtier.breakeven.observed import RateOff
 from kvtier.placement.case import Case
-from kvtier.placement.engine_checks import copy_on_every_rank, striping_without_engine
+from kvtier.placement.engine_checks import (
+    copy_on_every_rank,
+    revision_moves,
+    striping_without_engine,
+)
 from kvtier.placement.findings import Finding, Severity
 from kvtier.placement.link_checks import (
     below_break_even,
@@ -48,6 +52,8 @@ CHAIN: Final[tuple[Check, ...]] = (
     striping_without_engine,
     # Copies that a striping makes of latents.
     copy_on_every_rank,
+    # A revision that does not tell weights apart.
+    revision_moves,
     # Fewer than 16 chunks on a rank.
     memory_too_small,
     # T0 alone is longer than the prefill of every prompt.

@@ -1,10 +1,23 @@
 """What engines of this release can do with a tier."""
 
+import re
+from typing import Final
+
 from kvtier.api import reasons
 from kvtier.api.combinations import attention
+from kvtier.api.scalars import shown
 from kvtier.api.types import KVCacheTierSpec, Striping
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding
+
+_MOVES: Final = re.compile(
+    r"((refs/heads|origin)/.+|main|master|head|latest|trunk|dev|develop|nightly)"
+)
+_PLACEHOLDER: Final = re.compile(
+    r"<.*>|\$.*|\{.*\}|\.{3}|x{3,}|(replace|change|your|fill|insert)\W?(me|with|in|the|this)?(\W.*)?"
+    r"|.*placeholder.*|todo|tbd|fixme|none|null|unknown|n/a"
+)
+_COMMIT: Final = "1605565b47bb9346c5515c34102e054115b4f98b"
 
 
 def striping_without_engine(case: Case) -> Finding | None:
@@ -30,11 +43,38 @@ def copy_on_every_rank(case: Case) -> Finding | None:
     held = "" if case.held_tokens is None else f" ({case.held_tokens:,} tokens)"
     return Finding(
         reason=reasons.COPY_ON_EVERY_RANK,
-        message=f"With layout mla and striping Shard each of {pool.ranks} ranks stores and sends the"
-        f" whole KV, so that the store holds what one rank does{held} and a hit moves"
+        message=f"With layout mla and striping Shard each of {pool.ranks} ranks stores and sends"
+        f" the whole KV, so that the store holds what one rank does{held} and a hit moves"
         f" {pool.ranks} times the bytes; all figures count this, and no striping that engines of"
         " this release can use avoids it: raise store.memoryPerRank if the store is too small.",
     )
+
+
+def revision_moves(case: Case) -> Finding | None:
+    """A revision that is no fixed name does not tell old weights from new ones.
+
+    ``model.salt`` does, for whoever changes it with the weights.
+    """
+    model = case.spec.model
+    if model.salt is not None:
+        return None
+    for field, revision in (
+        ("revision", model.revision),
+        ("tokenizerRevision", model.tokenizer_revision or ""),
+    ):
+        text = revision.strip().lower()
+        moves = _MOVES.fullmatch(text) is not None
+        if not moves and _PLACEHOLDER.fullmatch(text) is None:
+            continue
+        return Finding(
+            reason=reasons.REVISION_MOVES,
+            message=f"model.{field} is {shown(revision)},"
+            f" {'a name that moves' if moves else 'a placeholder'}: when engines load other weights"
+            " or another tokenizer under it, the generation stays and they read KV of the old ones;"
+            f" write the commit, 40 hexadecimal digits such as {_COMMIT} (another generation, so"
+            " for a new tier).",
+        )
+    return None
 
 
 def _what_works(spec: KVCacheTierSpec) -> str:

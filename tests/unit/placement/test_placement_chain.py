@@ -86,6 +86,30 @@ def test_copies_of_latents_on_every_rank() -> None:
     assert finding(reason, GQA) is None
 
 
+@pytest.mark.parametrize(
+    "revision",
+    "main|Master| latest|HEAD|refs/heads/x|origin/main|<commit>|TODO|xxx|${REVISION}|changeme"
+    "|replace-with-the-commit-you-serve|your-revision".split("|"),
+)
+def test_a_revision_that_does_not_tell_weights_apart(revision: str) -> None:
+    moves, commit = {"model.revision": revision}, "1605565b47bb9346c5515c34102e054115b4f98b"
+    expect(
+        finding(reasons.REVISION_MOVES, moves), WARNING, f"model.revision is {revision!r}", commit
+    )
+    tokenizer = {"model.revision": commit, "model.tokenizerRevision": revision}
+    expect(finding(reasons.REVISION_MOVES, tokenizer), WARNING, "model.tokenizerRevision is")
+    assert finding(reasons.REVISION_MOVES, moves, {"model.salt": "2026-11"}) is None
+
+
+@pytest.mark.parametrize(
+    "revision",
+    "1605565b47bb9346c5515c34102e054115b4f98b v1.0 r1 main-2026-11-29 sha256:ab 1 replaced-head-3"
+    " headless yourmodel-7 changes-3 maintenance".split(),
+)
+def test_a_revision_that_stays_is_no_finding(revision: str) -> None:
+    assert finding(reasons.REVISION_MOVES, {"model.revision": revision}) is None
+
+
 def test_memory_for_fewer_than_16_chunks() -> None:
     """The parser refuses it; a spec from elsewhere is judged too."""
     document = spec().model_dump(mode="json", by_alias=True, exclude_none=True)

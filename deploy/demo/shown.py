@@ -13,7 +13,7 @@ from console import command, quote, say, table
 from target import CHECKOUT, LOCAL_CLUSTER, LOCAL_NAME, DemoError, Target
 
 from kvtier.api.types import KVCacheTier
-from kvtier.breakeven.words import seconds, size
+from kvtier.breakeven.words import gigabits, seconds, size
 
 SHOWN_LENGTHS = (1024, 4096, 16384, 65536)
 
@@ -50,7 +50,6 @@ def plan(file: str) -> dict[str, Any]:
 def pays(tier: KVCacheTier, status: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
     """The break-even lines of a tier's status, and what the same figures say offline."""
     figures = status["breakEven"]
-    break_even = f"{figures['bytesPerSecond'] * 8 / 1e9:.2g} Gb/s"
     earns = next(each for each in status["conditions"] if each["type"] == "EarningItsKeep")
     say(f"The verdict is {status['verdict']}, by what was measured; the file's figures give none:")
     quote(earns["message"])
@@ -63,7 +62,7 @@ def pays(tier: KVCacheTier, status: Mapping[str, Any], planned: Mapping[str, Any
             "KV of one chunk",
             f"{size(figures['chunkBytes'])} ({tier.spec.pool.chunk_tokens} tokens)",
         ],
-        ["break-even", f"about {break_even}: up to it no hit is worth fetching"],
+        ["break-even", f"{gigabits(figures['bytesPerSecond'])}: up to it no hit is worth fetching"],
     ]
     if "minimumHitTokens" in figures:
         rows.append(["minimum hit", f"{figures['minimumHitTokens']:,} tokens"])

@@ -80,7 +80,7 @@ class BreakEvenStatus(Model):
     )
     chunk_bytes: int = Field(ge=0, description="Bytes of one chunk on the wire.")
     bytes_per_second: int = Field(
-        ge=0, description="B*, the bandwidth above which a fetch can win; two digits."
+        ge=0, description="B*, the bandwidth above which a fetch can win."
     )
     minimum_hit_tokens: int | None = Field(
         default=None,

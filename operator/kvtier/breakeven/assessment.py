@@ -151,7 +151,10 @@ class Assessment:
         return None if self.link is None else self.link.bytes_per_second / self.break_even
 
     def status(self) -> dict[str, Any]:
-        """``status.breakEven``: bandwidths and times to two digits, counts exact."""
+        """``status.breakEven``: times to two digits, all else exact.
+
+        B* too: whoever shows it rounds it, and what is rounded twice is two figures to people.
+        """
         return self._break_even(two_digits)
 
     def figures(self) -> dict[str, Any]:
@@ -182,7 +185,7 @@ class Assessment:
             "logicalBytesPerToken": self.logical_bytes_per_token,
             **({"constantBytes": self.constant_bytes} if self.constant_bytes else {}),
             "chunkBytes": self.chunk_bytes,
-            "bytesPerSecond": _whole(rounded(self.break_even)),
+            "bytesPerSecond": _whole(self.break_even),
         }
         if self.minimum_hit is not None and math.isfinite(self.minimum_hit):
             document["minimumHitTokens"] = int(self.minimum_hit)

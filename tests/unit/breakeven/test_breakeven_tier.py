@@ -17,6 +17,7 @@ from kvtier.breakeven.tier import (
     logical_bytes_per_token,
     wire_bytes_per_token,
 )
+from kvtier.breakeven.words import gigabits
 
 MLA = {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 64}}
 T0 = {"pool.hitLatency": "100ms", "pool.hitEngineTime": "20ms"}
@@ -307,12 +308,13 @@ def test_a_link_a_hair_above_break_even_pays_at_no_length_anyone_can_declare(
     assert (found.verdict, found.minimum_hit) == (Verdict.NEVER_PAYS, math.inf)
 
 
-def test_status_rounds_times_and_bandwidths_but_no_counts(make_spec: MakeSpec) -> None:
+def test_status_rounds_times_and_nothing_else(make_spec: MakeSpec) -> None:
     found = assess(make_spec(GOOD | {"pool.hitLatency": "1s", "pool.ranks": 8}))
     status = found.status()
     assert status["bytesPerToken"] == status["logicalBytesPerToken"] == 327_680
     assert status["chunkBytes"] == 83_886_080
-    assert status["bytesPerSecond"] == 1_600_000_000
+    assert status["bytesPerSecond"] == 1_638_400_000
+    assert f"break-even is {gigabits(status['bytesPerSecond'])}" in found.message
     assert status["minimumHitTokens"] == found.minimum_hit
     assert status["perLength"][3] == {
         "tokens": 8192,

@@ -88,8 +88,21 @@ def test_copies_of_latents_on_every_rank() -> None:
 
 @pytest.mark.parametrize(
     "revision",
-    "main|Master| latest|HEAD|refs/heads/x|origin/main|<commit>|TODO|xxx|${REVISION}|changeme"
-    "|replace-with-the-commit-you-serve|your-revision".split("|"),
+    [
+        "main",
+        "Master",
+        " latest",
+        "HEAD",
+        "refs/heads/x",
+        "origin/main",
+        "<commit>",
+        "TODO",
+        "xxx",
+        "${REVISION}",
+        "changeme",
+        "replace-with-the-commit-you-serve",
+        "your-revision",
+    ],
 )
 def test_a_revision_that_does_not_tell_weights_apart(revision: str) -> None:
     moves, commit = {"model.revision": revision}, "1605565b47bb9346c5515c34102e054115b4f98b"
@@ -103,8 +116,19 @@ def test_a_revision_that_does_not_tell_weights_apart(revision: str) -> None:
 
 @pytest.mark.parametrize(
     "revision",
-    "1605565b47bb9346c5515c34102e054115b4f98b v1.0 r1 main-2026-11-29 sha256:ab 1 replaced-head-3"
-    " headless yourmodel-7 changes-3 maintenance".split(),
+    [
+        "1605565b47bb9346c5515c34102e054115b4f98b",
+        "v1.0",
+        "r1",
+        "main-2026-11-29",
+        "sha256:ab",
+        "1",
+        "replaced-head-3",
+        "headless",
+        "yourmodel-7",
+        "changes-3",
+        "maintenance",
+    ],
 )
 def test_a_revision_that_stays_is_no_finding(revision: str) -> None:
     assert finding(reasons.REVISION_MOVES, {"model.revision": revision}) is None

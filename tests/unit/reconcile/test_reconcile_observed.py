@@ -146,7 +146,7 @@ async def test_quicker_engines_change_the_verdict_at_once(
     engines.rate = 10_000.0
     await engines.minutes(2)
     assert observed(operator) == 10_000
-    assert operator.status()["breakEven"]["bytesPerSecond"] == 10_000_000
+    assert operator.status()["breakEven"]["bytesPerSecond"] == 10_240_000
     assert operator.status()["verdict"] == "NeverPays"
     earning = operator.condition("EarningItsKeep")
     assert (earning["status"], earning["reason"]) == ("False", "BelowBreakEven")
@@ -171,7 +171,7 @@ async def test_slower_engines_are_told_of_and_the_verdict_stays(
     assert found == 1700, "at most what a request sees and what the clock sees together"
     assert "at most" in placement(operator)
     assert operator.status()["verdict"] == "Pays"
-    assert operator.status()["breakEven"]["bytesPerSecond"] == 5_100_000, "by what is declared"
+    assert operator.status()["breakEven"]["bytesPerSecond"] == 5_120_000, "by what is declared"
 
 
 async def test_what_is_found_is_written_once(operator: Operator, engines: Engines) -> None:
@@ -272,7 +272,7 @@ async def test_a_hanging_engine_costs_no_reconcile_and_no_other_tier(
     assert not looking.done()
     operator.apply(tier(prefillRate=[{"tokensPerSecond": 6000}]))
     await operator.settle()
-    assert operator.status()["breakEven"]["bytesPerSecond"] == 6_100_000
+    assert operator.status()["breakEven"]["bytesPerSecond"] == 6_144_000
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
 

@@ -39,7 +39,7 @@ def tier(**placement: Any) -> dict[str, Any]:
 def hopeless(**placement: Any) -> dict[str, Any]:
     """T0 of two seconds, and no prompt above 8,192 tokens (1.6 s)."""
     document = tier(**placement)
-    document["pool"] |= {"striping": "Shard", "hitLatency": "1s", "hitEngineTime": "1s"}
+    document["pool"] |= {"hitLatency": "1s", "hitEngineTime": "1s"}
     return document
 
 
@@ -247,4 +247,4 @@ async def test_findings_are_counted(operator: Operator) -> None:
     await operator.settle()
     text = generate_latest(operator.metrics.registry).decode()
     assert 'kvtier_tier_findings{namespace="serving",severity="Error",tier="demo"} 1.0' in text
-    assert 'kvtier_tier_findings{namespace="serving",severity="Warning",tier="demo"} 0.0' in text
+    assert 'kvtier_tier_findings{namespace="serving",severity="Warning",tier="demo"} 1.0' in text

@@ -15,7 +15,8 @@ from kvtier.plan.observed import (
     is_leftover,
     is_owned_by,
 )
-from kvtier.plan.ranks import restart_hash
+from kvtier.plan.ranks import RESTARTED_AT, restart_hash
+from kvtier.render.names import CONTAINER, RESTART_HASH, TLS_VOLUME
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +68,48 @@ def _differing_field(intent: Object, found: Object) -> str:
 
 
 def restart_field(intents: Sequence[Object], live: Mapping[ChildKey, Object]) -> str | None:
-    """The first field of the pod template whose change asks for a restart, None if none does."""
+    """The fields of the spec whose change asks for a restart, None if none does."""
     for intent in intents:
         found = live.get(child_key(intent))
         if intent["kind"] != "StatefulSet" or found is None:
             continue
         if restart_hash(found) == restart_hash(intent):
             continue
-        field = _differing_field(intent, found)
-        prefix = "spec.template.spec."
-        return (
-            f"the pods' {field.removeprefix(prefix)}" if field.startswith(prefix) else "a setting"
-        )
+        wanted, running = _by_field(intent), _by_field(found)
+        changed = [field for field, value in wanted.items() if value != running[field]]
+        # What no pod template shows is a setting that is read from a file at the start.
+        return " and ".join(changed) or "spec.store.ioThreads"
     return None
+
+
+def _by_field(statefulset: Object) -> dict[str, Any]:
+    """What the pod template has from each field of the spec; empty and absent are one."""
+    template = statefulset["spec"]["template"]
+    metadata, pod = template["metadata"], template["spec"]
+    container: Mapping[str, Any] = next(
+        (each for each in pod["containers"] if each["name"] == CONTAINER), {}
+    )
+    limits = container.get("resources", {}).get("limits", {})
+    tls = [
+        volume["secret"]["secretName"]
+        for volume in pod.get("volumes") or ()
+        if volume["name"] == TLS_VOLUME
+    ]
+    annotations = metadata.get("annotations") or {}
+    values = {
+        "image or version": container.get("image"),
+        "memoryPerRank": limits.get("memory"),
+        "cpu": limits.get("cpu"),
+        "tolerations": pod.get("tolerations"),
+        "nodeSelector": pod.get("nodeSelector"),
+        "priorityClassName": pod.get("priorityClassName"),
+        "imagePullSecrets": pod.get("imagePullSecrets"),
+        "labels": metadata.get("labels"),
+        "annotations": {
+            name: value
+            for name, value in annotations.items()
+            if name not in (RESTART_HASH, RESTARTED_AT)
+        },
+        "tls": tls,
+    }
+    return {f"spec.store.{field}": value or None for field, value in values.items()}

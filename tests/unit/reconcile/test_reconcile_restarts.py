@@ -52,8 +52,46 @@ async def test_a_change_that_needs_a_restart_restarts_all_ranks_at_once(ready: O
     assert deletions[1].index == deletions[0].index + 1
     event = next(e for e in ready.recorder.events if e.reason == "RestartingAllRanks")
     assert event.type == "Warning"
-    assert "the pods' containers[valkey].resources" in event.message
+    assert "because spec.store.memoryPerRank changed" in event.message
     assert ready.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"cpu": "200m"}, "spec.store.cpu"),
+        ({"version": "8.1"}, "spec.store.image or version"),
+        ({"memoryPerRank": "512Mi", "cpu": "200m"}, "spec.store.memoryPerRank and spec.store.cpu"),
+        ({"tolerations": [{"operator": "Exists"}]}, "spec.store.tolerations"),
+        ({"nodeSelector": {"disk": "fast"}}, "spec.store.nodeSelector"),
+        ({"priorityClassName": "high"}, "spec.store.priorityClassName"),
+        ({"imagePullSecrets": [{"name": "pull"}]}, "spec.store.imagePullSecrets"),
+        ({"labels": {"team": "a"}}, "spec.store.labels"),
+        ({"annotations": {"team": "a"}}, "spec.store.annotations"),
+    ],
+)
+async def test_a_restart_names_the_fields_of_the_spec_that_changed(
+    ready: Operator, changes: dict[str, Any], fields: str
+) -> None:
+    ready.apply(spec(**changes))
+    await ready.settle()
+    ready.apply(spec(**dict.fromkeys(changes) | spec()["store"]))
+    await ready.settle()
+    told = [e.message for e in ready.recorder.events if e.reason == "RestartingAllRanks"]
+    # Once for what was written, and once for what was taken out again.
+    assert [f" because {fields} changed: " in message for message in told] == [True, True]
+
+
+async def test_threads_on_a_valkey_that_reads_them_at_its_start_are_named(
+    ready: Operator,
+) -> None:
+    old = {"version": "8.1", "cpu": 4}
+    ready.apply(spec(**old))
+    await ready.settle()
+    ready.apply(spec(**old, ioThreads=2))
+    await ready.settle()
+    *_, last = (e.message for e in ready.recorder.events if e.reason == "RestartingAllRanks")
+    assert " because spec.store.ioThreads changed: " in last
 
 
 async def test_paused_holds_a_restart_and_names_it(ready: Operator) -> None:

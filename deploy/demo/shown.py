@@ -14,6 +14,7 @@ from target import CHECKOUT, LOCAL_CLUSTER, LOCAL_NAME, DemoError, Target
 
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.words import gigabits, seconds, size
+from kvtier.render.memory import held_tokens
 
 SHOWN_LENGTHS = (1024, 4096, 16384, 65536)
 
@@ -68,16 +69,24 @@ def pays(tier: KVCacheTier, status: Mapping[str, Any], planned: Mapping[str, Any
         rows.append(["minimum hit", f"{figures['minimumHitTokens']:,} tokens"])
     table(rows)
     print()
-    table([["TOKENS OF THE HIT", "RECOMPUTE", "FETCH", "FASTER"], *_lengths(figures["perLength"])])
+    table(
+        [
+            ["TOKENS OF THE HIT", "RECOMPUTE", "FETCH", "FASTER"],
+            *_lengths(tier, figures["perLength"]),
+        ]
+    )
     print()
 
 
-def _lengths(rows: list[dict[str, Any]]) -> Iterator[list[str]]:
+def _lengths(tier: KVCacheTier, rows: list[dict[str, Any]]) -> Iterator[list[str]]:
+    held = held_tokens(tier.spec)
     for row in rows:
         if row["tokens"] not in SHOWN_LENGTHS:
             continue
         fetch, faster = "-", "not known"
-        if "fetchSeconds" in row:
+        if row["tokens"] > held:
+            faster = f"does not fit (the store holds {held:,})"
+        elif "fetchSeconds" in row:
             fetch = seconds(row["fetchSeconds"])
             faster = "fetch" if row["wins"] else "recompute"
         yield [f"{row['tokens']:,}", seconds(row["recomputeSeconds"]), fetch, faster]

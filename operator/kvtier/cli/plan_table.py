@@ -9,7 +9,7 @@ from kvtier.breakeven.assessment import Assessment, Evidence, Row, Verdict
 from kvtier.breakeven.patterns import AccessAssessment
 from kvtier.breakeven.words import age, digits, gigabits, seconds, size
 from kvtier.placement.findings import Finding, errors
-from kvtier.render.memory import held_chunks, memory
+from kvtier.render.memory import held_chunks, held_tokens, memory
 
 _WIDTH = 92
 _UNKNOWN = "-"
@@ -43,7 +43,7 @@ def table(
     lines += ["", _headline(judged.verdict, findings), *_wrapped(judged.message), ""]
     lines += _pairs([*_facts(tier, assessment, link_age=link_age), *place])
     if access is None:
-        lines += ["", *_by_length(assessment)]
+        lines += ["", *_by_length(assessment, held=held_tokens(spec))]
     else:
         lines += ["", *_by_token(access)]
     lines += _findings(findings)
@@ -164,13 +164,15 @@ def _minimum_hit(assessment: Assessment, chunk_tokens: int) -> str:
     return f"{tokens:,.0f} tokens ({math.ceil(tokens / chunk_tokens):,} chunks)"
 
 
-def _by_length(assessment: Assessment) -> list[str]:
-    rows = [[f"{row.tokens:,}", *_times(row)] for row in assessment.rows]
+def _by_length(assessment: Assessment, *, held: int) -> list[str]:
+    rows = [[f"{row.tokens:,}", *_times(row, fits=row.tokens <= held)] for row in assessment.rows]
     return _columns(["tokens of the hit", "recompute", "fetch", "faster", "fetch wins above"], rows)
 
 
-def _times(row: Row) -> list[str]:
+def _times(row: Row, *, fits: bool) -> list[str]:
     recompute = seconds(row.recompute_seconds)
+    if not fits:
+        return [recompute, _UNKNOWN, "does not fit", _UNKNOWN]
     if row.fetch_seconds is None:
         return [recompute, _UNKNOWN, _UNKNOWN, _UNKNOWN]
     faster = "fetch" if row.wins else "recompute"

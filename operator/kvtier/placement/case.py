@@ -10,7 +10,7 @@ from kvtier.breakeven.assessment import Assessment
 from kvtier.breakeven.load import Load, prefill_points, requests, requests_per_second, under_load
 from kvtier.breakeven.model import recompute_seconds
 from kvtier.breakeven.observed import RateOff
-from kvtier.render.memory import MemoryTooSmall, RankMemory, held_chunks, memory
+from kvtier.render.memory import MemoryTooSmall, RankMemory, held_tokens, memory
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,7 @@ class Case:
     @property
     def held_tokens(self) -> int | None:
         """Tokens of KV that all ranks hold together; None for a tier that cannot be."""
-        room = self.room
-        if isinstance(room, MemoryTooSmall):
-            return None
-        return held_chunks(self.spec, room) * self.spec.pool.chunk_tokens
+        return None if isinstance(self.room, MemoryTooSmall) else held_tokens(self.spec)
 
     def rate(self, tokens: float) -> float:
         """R of prompts of so many tokens [tokens/s]."""

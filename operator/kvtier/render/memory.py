@@ -94,6 +94,14 @@ def held_chunks(spec: KVCacheTierSpec, rank: RankMemory) -> int:
     return rank.chunks if shared else rank.chunks * spec.pool.ranks
 
 
+def held_tokens(spec: KVCacheTierSpec) -> int:
+    """Tokens of KV that all ranks hold together: no longer hit is ever found whole.
+
+    Raises MemoryTooSmall as ``memory`` does.
+    """
+    return held_chunks(spec, memory(spec)) * spec.pool.chunk_tokens
+
+
 def _too_large(spec: KVCacheTierSpec, value: int) -> str:
     states = wire(spec).states // values_per_chunk(spec)
     if states >= MAX_CHUNK_BYTES:

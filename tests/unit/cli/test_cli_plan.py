@@ -115,6 +115,17 @@ def test_the_table_shows_every_figure_to_a_person(tier_file: TierFile) -> None:
     assert row.split() == ["1,024", "205", "ms", "437", "ms", "recompute", "never"]
 
 
+def test_a_length_that_the_store_cannot_hold_is_no_fetch(tier_file: TierFile) -> None:
+    changes = {"store.memoryPerRank": "2Gi", "pool.maxEngines": 1}
+    lines = kvtier("plan", "-f", tier_file(changes)).stdout.decode().splitlines()
+    held = next(line for line in lines if "the store holds" in line).split()[3]
+    assert held == "30,720"
+    rows = {line.split()[0]: line for line in lines if line.endswith(("Gb/s", "-"))}
+    assert " fetch " in rows["16,384"]
+    for length in ("32,768", "131,072"):
+        assert rows[length].split()[3:] == ["-", "does", "not", "fit", "-"]
+
+
 def test_copies_of_kv_heads_are_shown(tier_file: TierFile) -> None:
     file = tier_file({"model.layout": {"gqa": {"layers": 94, "kvHeads": 4, "headDim": 128}}})
     table = kvtier("plan", "-f", file).stdout.decode()

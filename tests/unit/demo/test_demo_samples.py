@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import yaml
+from shown import pays
 
 from kvtier.api.load import load_file
 from kvtier.api.types import KVCacheTier, Striping
-from kvtier.breakeven.tier import chunk_bytes_per_rank
+from kvtier.breakeven.tier import assess, chunk_bytes_per_rank
 from kvtier.generation.identity import generation_id
 from kvtier.render.memory import memory
 from kvtier.render.names import engine_secret_name
@@ -69,3 +70,21 @@ def test_the_prompt_fits_into_a_rank_with_room_to_spare(
 def test_an_engine_asks_for_a_gpu_for_each_rank(tier: KVCacheTier, pod: dict[str, Any]) -> None:
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     assert int(limits["nvidia.com/gpu"]) == tier.spec.pool.ranks
+
+
+def test_the_demo_shows_no_fetch_of_what_the_store_cannot_hold(
+    tier: KVCacheTier, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assessment = assess(tier.spec)
+    status = {
+        "verdict": "Pays",
+        "breakEven": assessment.status(),
+        "conditions": [{"type": "EarningItsKeep", "message": assessment.message}],
+    }
+    pays(tier, status, {"verdict": "Pays", "message": assessment.message})
+    text = capsys.readouterr().out
+    rows = {words[0]: words for words in map(str.split, text.splitlines()) if words}
+    assert rows["4,096"][-1] == "fetch"
+    assert " ".join(rows["16,384"][3:]) == "- does not fit (the store holds 15,360)"
+    # One formatter: the row has the figure of the sentence.
+    assert f"break-even is {' '.join(rows['break-even'][1:3])}".rstrip(":") in text

@@ -19,6 +19,11 @@ MAX_LINES: Final = 64
 _PLAIN = re.compile(r"[!-~]{1,120}")
 """Names as people write them: printable and without spaces."""
 
+_LAYOUTS: Final = (
+    ": one of gqa {layers, kvHeads, headDim}, mla {layers, kvLoraRank, qkRopeHeadDim}, groups, or"
+    " bytesPerToken; kvtier layout --model-config config.json prints it"
+)
+
 
 def lines(error: ValidationError) -> list[str]:
     """One line per problem: ``spec.pool.ranks: 0 is below 1; write 1 or more (...)``.
@@ -48,7 +53,9 @@ def _line(detail: ErrorDetails) -> str:
     loc = tuple(detail["loc"])
     say = _SAY.get(detail["type"])
     problem = say(detail) if say else f"{shown(detail['input'])}: {detail['msg']}; correct it"
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] == "missing" and loc == ("spec", "model", "layout"):
+        problem += _LAYOUTS
+    elif detail["type"] == "extra_forbidden":
         problem += _unknown_fix(loc)
     elif detail["type"] != "value_error" and (about := _description(loc)):
         problem += f" ({about})"
@@ -66,6 +73,9 @@ def _above(detail: ErrorDetails) -> str:
 
 
 def _enum(detail: ErrorDetails) -> str:
+    value = detail["input"]
+    if not isinstance(value, str) and f"'{value}'" in detail["ctx"]["expected"]:
+        return f'{shown(value)} is a number, not a string; write it in quotes: "{value}"'
     return f"{shown(detail['input'])} is not supported; write {detail['ctx']['expected']}"
 
 
@@ -83,6 +93,8 @@ def _wants(what: str) -> Callable[[ErrorDetails], str]:
 
 def _string(detail: ErrorDetails) -> str:
     value = detail["input"]
+    if isinstance(value, bool):
+        return f"{str(value).lower()} is true or false to YAML, not a string; put it in quotes"
     if isinstance(value, int | float):
         return f"{shown(value)} is a number, not a string; put it in quotes"
     return f"{shown(value)} is not a string; write one"

@@ -1,9 +1,10 @@
 """From a document to a tier: parsing, every check, and errors a person can act on."""
 
+import re
 import sys
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from pydantic import ValidationError
@@ -13,6 +14,8 @@ from kvtier.api.scalars import shown
 from kvtier.api.types import API_VERSION, KIND, KVCacheTier
 from kvtier.api.yaml_scalars import ambiguity
 
+_KINDS: Final = re.compile(r"""^kind: *["']?([A-Za-z]{1,60})["']? *(?:#.*)?$""", re.MULTILINE)
+"""Of the objects in a file of YAML, each line from its first column."""
 MAX_FILE_BYTES = 3 * 1024 * 1024
 """No larger object passes the API server."""
 
@@ -64,7 +67,13 @@ def read_document(path: str) -> dict[str, Any]:
     (which ``kubectl`` lets pass, keeping the last), or has an unquoted scalar that is one thing to
     one YAML reader and another to the next.
     """
-    document = read_yaml(path, wanted=f"one {KIND}")
+    wanted = f"one {KIND}"
+    text = as_text(read_bytes(path, fix=f"write {wanted}"), path, fix="write YAML or JSON")
+    # Before the YAML is judged as that of a tier: it may be right for what it is.
+    kinds = _KINDS.findall(text)
+    if kinds and KIND not in kinds:
+        raise InvalidTier(f"{path}: this is a {kinds[0]}, not a {KIND}; name the file of a tier")
+    document = _one_document(text, path, wanted)
     if not isinstance(document, dict):
         raise InvalidTier(f"{path}: not an object; write one {KIND}")
     missing = [

@@ -9,6 +9,7 @@ from kvtier.api.base import MAX_RANKS, Change, Model, extra, rule
 from kvtier.api.scalars import DECIMAL_PATTERN, DURATION_PATTERN, Decimal, Duration, Integer
 
 MAX_REQUESTS_PER_SECOND = 100_000
+MIN_CHUNK_TOKENS = 16
 _LIVE = extra(Change.LIVE)
 _IDENTITY = extra(Change.GENERATION)
 _AT_MOST_AN_HOUR = extra(
@@ -155,7 +156,8 @@ class Pool(Model):
                 rule(
                     "self == oldSelf",
                     "immutable: another number of ranks is another tier; apply one with another"
-                    " name, move the engines to it, then delete this one",
+                    " name, move the engines to it, then delete this one (one that was refused and"
+                    " has no ranks: delete it and apply it again)",
                 )
             ],
         ),
@@ -172,7 +174,8 @@ class Pool(Model):
                 rule(
                     "self == oldSelf",
                     "immutable: another striping is another tier; apply one with another name,"
-                    " move the engines to it, then delete this one",
+                    " move the engines to it, then delete this one (one that was refused and has no"
+                    " ranks: delete it and apply it again)",
                 )
             ],
         ),
@@ -182,7 +185,7 @@ class Pool(Model):
     )
     chunk_tokens: Integer = Field(
         default=256,
-        ge=16,
+        ge=MIN_CHUNK_TOKENS,
         le=65536,
         description="Tokens of one chunk, the unit that engines store. LMCache's --chunk-size.",
         json_schema_extra=_IDENTITY,

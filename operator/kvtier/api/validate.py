@@ -197,9 +197,12 @@ def _store_sizes(tier: KVCacheTier) -> list[str]:
             " cores"
         )
     if store.io_threads > 1 and not (store.cpu.isdigit() and int(store.cpu) > store.io_threads):
+        enough = cpu >= store.io_threads + 1
         found.append(
-            f"spec.store.cpu: {store.cpu} is too little for ioThreads {store.io_threads}; write"
-            f" whole cores (a number without unit), at least {store.io_threads + 1}"
+            f"spec.store.cpu: {store.cpu} is"
+            f" {'no number of whole cores, which' if enough else 'too little for'} ioThreads"
+            f" {store.io_threads}{' needs' if enough else ''}; write whole cores (a number without"
+            f" unit), at least {store.io_threads + 1}"
         )
     return found
 

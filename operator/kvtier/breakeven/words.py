@@ -14,6 +14,11 @@ def digits(figure: float) -> str:
     return f"{figure:.7f}".rstrip("0") if abs(figure) >= 1e-7 else f"{figure:.1e}"
 
 
+def counted(count: int, thing: str) -> str:
+    """``1 chunk``, ``2 chunks``, ``4,851 chunks``."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def gigabits(bytes_per_second: float) -> str:
     return f"{digits(bytes_per_second * 8 / 1e9)} Gb/s"
 

@@ -2,13 +2,14 @@
 
 import argparse
 
-from kvtier.cli import files, output
+from kvtier.cli import files, model_config, output
 from kvtier.generation.identity import generation_id, identity
 from kvtier.render.names import engine_secret_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_file_argument(parser)
+    model_config.add_argument(parser, required=False)
     parser.add_argument(
         "-o",
         "--output",
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    tier = files.load(arguments.file)
+    tier = model_config.load_tier(arguments)
     generation = generation_id(tier.spec)
     secret = engine_secret_name(tier.metadata.name, generation)
     forms = {"id": f"{generation}\n", "secretName": f"{secret}\n"}

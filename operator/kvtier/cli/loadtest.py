@@ -36,7 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--progress", action="store_true", help="a line of JSON each second on standard error"
     )
     load_ = parser.add_argument_group("load")
-    load_.add_argument("--engines", type=_count(1, MOST_ENGINES), default=1, metavar="N")
+    load_.add_argument(
+        "--engines",
+        type=_count(1, MOST_ENGINES),
+        default=1,
+        metavar="N",
+        help=f"how many engines load the tier at once, at most {MOST_ENGINES} (1)",
+    )
     load_.add_argument(
         "--rate",
         type=_figure(1e-3, 1e5),

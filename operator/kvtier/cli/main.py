@@ -74,7 +74,10 @@ def _run(argv: Sequence[str]) -> int:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = argv[0] if argv else ""
-    for name, summary in (COMMANDS | HIDDEN).items():
+    for name, summary in (
+        COMMANDS | {name: HIDDEN[name] for name in HIDDEN if name == asked}
+    ).items():
+        # Without help argparse leaves a command out of the list, but not out of its complaints.
         shown: dict[str, Any] = {"help": summary} if name in COMMANDS else {}
         command = commands.add_parser(
             name,

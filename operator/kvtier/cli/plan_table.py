@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kvtier.api.types import KVCacheTier, Striping
 from kvtier.breakeven.assessment import Assessment, Evidence, Row, Verdict
 from kvtier.breakeven.patterns import AccessAssessment
-from kvtier.breakeven.words import age, digits, gigabits, seconds, size
+from kvtier.breakeven.words import age, counted, digits, gigabits, seconds, size
 from kvtier.placement.findings import Finding, errors
 from kvtier.render.memory import held_chunks, held_tokens, memory
 
@@ -35,7 +35,7 @@ def table(
     judged = assessment if access is None else access
     lines = [
         f"Tier {tier.metadata.name}: {spec.model.name}, KV in {spec.model.kv_cache_dtype.value}, "
-        f"{spec.pool.ranks} ranks, striping {spec.pool.striping.value}",
+        f"{counted(spec.pool.ranks, 'rank')}, striping {spec.pool.striping.value}",
     ]
     if changes:
         asked = ", ".join(f"{name}={value}" for name, value in changes.items())
@@ -124,7 +124,7 @@ def _held(tier: KVCacheTier) -> str:
     rank = memory(tier.spec)
     chunks = held_chunks(tier.spec, rank)
     return (
-        f"{chunks * tier.spec.pool.chunk_tokens:,} tokens ({chunks:,} chunks; "
+        f"{chunks * tier.spec.pool.chunk_tokens:,} tokens ({counted(chunks, 'chunk')}; "
         f"{size(rank.maxmemory)} of {size(rank.limit)} on each rank)"
     )
 
@@ -161,7 +161,7 @@ def _minimum_hit(assessment: Assessment, chunk_tokens: int) -> str:
         return "not known without link and fixed time"
     if math.isinf(tokens):
         return "none: no length is enough"
-    return f"{tokens:,.0f} tokens ({math.ceil(tokens / chunk_tokens):,} chunks)"
+    return f"{tokens:,.0f} tokens ({counted(math.ceil(tokens / chunk_tokens), 'chunk')})"
 
 
 def _by_length(assessment: Assessment, *, held: int) -> list[str]:

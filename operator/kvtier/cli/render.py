@@ -7,7 +7,10 @@ uid is empty, since only a cluster gives one. With TLS, words stand for the CA t
 
 import argparse
 
-from kvtier.cli import files, output
+from kvtier.api import validate
+from kvtier.api.types import KVCacheTier
+from kvtier.cli import files, model_config, output
+from kvtier.cli.errors import BadInput
 from kvtier.generation.record import new_record
 from kvtier.render.render import RenderSettings, render
 
@@ -19,6 +22,8 @@ CA_PLACEHOLDER = "ca.crt of Secret {name}\n"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_file_argument(parser)
+    model_config.add_argument(parser, required=False)
+    parser.add_argument("-n", "--namespace", help="of the tier (default: the file's, else default)")
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml")
     parser.epilog = (
         "Tokens are shown as REDACTED-...-token: real ones are made in the cluster, once, and\n"
@@ -27,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    tier = files.load(arguments.file)
+    tier = _placed(model_config.load_tier(arguments), arguments.namespace)
     record = new_record(
         tier.spec,
         operator_token=OPERATOR_PLACEHOLDER,
@@ -39,3 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     objects = render(tier, record, settings=RenderSettings(), ca=ca)
     print(output.documents(objects, arguments.output), end="")
     return 0
+
+
+def _placed(tier: KVCacheTier, namespace: str | None) -> KVCacheTier:
+    """The tier as ``kubectl apply -n`` would make it. Raises BadInput for what is no namespace."""
+    if namespace is None:
+        return tier
+    metadata = tier.metadata.model_copy(update={"namespace": namespace})
+    placed = tier.model_copy(update={"metadata": metadata})
+    if validate.problems(placed):
+        raise BadInput(f"--namespace: {namespace[:60]!r} is no DNS label; name a namespace")
+    return placed

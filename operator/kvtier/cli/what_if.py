@@ -43,7 +43,7 @@ class WhatIf:
 def parse(text: str) -> WhatIf:
     """``bandwidth=100G,compression=3.5``. Raises BadInput naming the part and the fix."""
     changes: dict[str, str] = {}
-    for part in filter(None, text.split(",")):
+    for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = part.partition("=")
         if name not in EXAMPLES:
             raise BadInput(f"--what-if {name}: not known; write one of {', '.join(EXAMPLES)}")

@@ -7,7 +7,7 @@ from kvtier.api import reasons
 from kvtier.api.types import Striping
 from kvtier.breakeven.assessment import Verdict
 from kvtier.breakeven.imbalance import expected_imbalance
-from kvtier.breakeven.words import digits, seconds
+from kvtier.breakeven.words import counted, digits, seconds
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding, Severity
 
@@ -149,8 +149,8 @@ def chunks_uneven(case: Case) -> Finding | None:
     way_out = "striping Shard is even" if even else "smaller pool.chunkTokens are more even"
     return Finding(
         reason=reasons.CHUNKS_UNEVEN,
-        message=f"A mean hit has {chunks} chunks, and a hash spreads them so that it gets"
-        f" {digits(100 / uneven)} % of the link; {way_out} (for a new tier).",
+        message=f"A mean hit has {counted(chunks, 'chunk')}, and a hash spreads them so that it"
+        f" gets {digits(100 / uneven)} % of the link; {way_out} (for a new tier).",
     )
 
 

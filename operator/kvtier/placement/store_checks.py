@@ -6,7 +6,7 @@ from kvtier.api import reasons
 from kvtier.api.scalars import parse_duration
 from kvtier.api.types import Striping
 from kvtier.breakeven.assessment import Evidence
-from kvtier.breakeven.words import digits, gigabytes, seconds
+from kvtier.breakeven.words import counted, digits, gigabytes, seconds
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding, Severity
 from kvtier.render.memory import MemoryTooSmall
@@ -71,7 +71,8 @@ def link_too_slow_for_pool(case: Case) -> Finding | None:
         message=f"With {pool.max_engines} engines reading at once over"
         f" {'the declared link' if settings.link else 'an assumed link of 25 Gb/s'}, one chunk may"
         f" take so long that request_timeout has to be {digits(settings.request_timeout)} s: a dead"
-        " rank stalls lookups for as long. Lower pool.maxEngines, or declare a faster link.",
+        " rank stalls lookups for as long. Lower pool.maxEngines, or measure the"
+        " link (kvtier probe) and declare what it does.",
     )
 
 
@@ -110,8 +111,9 @@ def stall_above_target(case: Case) -> Finding | None:
     return Finding(
         reason=reasons.STALL_ABOVE_TARGET,
         message=f"While a rank is dead or hangs, a lookup of {longest:,} tokens waits"
-        f" {seconds(stall)} ({chunks} chunks, {settings.workers} workers, request_timeout"
-        f" {digits(settings.request_timeout)} s), and workload.targetTTFT is {target}.",
+        f" {seconds(stall)} ({counted(chunks, 'chunk')}, {counted(settings.workers, 'worker')},"
+        f" request_timeout {digits(settings.request_timeout)} s), and"
+        f" workload.targetTTFT is {target}.",
     )
 
 

@@ -51,7 +51,8 @@ def earning_its_keep(judgement: Judgement, *, before: Mapping[str, Any]) -> Cond
             type=reasons.EARNING_ITS_KEEP,
             status=None,
             reason=assessment.reason if known else reasons.NOT_MEASURED,
-            message=f"Not measured. By the declared figures: {assessment.message}",
+            message=f"Not measured. By the declared figures {assessment.verdict.value}:"
+            f" {assessment.message}",
         )
     if shown.verdict is not assessment.verdict:
         stood = find(before.get("conditions", ()), reasons.EARNING_ITS_KEEP)

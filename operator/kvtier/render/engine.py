@@ -6,6 +6,7 @@ from typing import Any
 from kvtier.api.scalars import parse_duration
 from kvtier.api.types import KVCacheTier, KVCacheTierSpec, LoadFailurePolicy, Striping
 from kvtier.breakeven.footprint import chunk_bytes_per_rank, stored_by_every_rank
+from kvtier.breakeven.words import counted
 from kvtier.generation.acl import key_prefix
 from kvtier.generation.record import Record
 from kvtier.render.meta import secret
@@ -210,14 +211,16 @@ def _stall_notice(tier: KVCacheTier, settings: Transport) -> str:
     assumed = f"the declared link of domain {settings.link}" if settings.link else "25 Gb/s"
     text = (
         f"Stock LMCache: while a rank is dead or hung, every lookup of {STALL_TOKENS} tokens "
-        f"waits {settings.stall(chunks):.3g} s ({chunks} chunks, {settings.workers} workers, "
-        f"request_timeout {settings.request_timeout:g} s by {assumed}). LMCache exits at start "
+        f"waits {settings.stall(chunks):.3g} s ({counted(chunks, 'chunk')}, "
+        f"{counted(settings.workers, 'worker')}, request_timeout "
+        f"{settings.request_timeout:g} s by {assumed}). LMCache exits at start "
         "when its rank is down."
     )
     if not settings.fits:
         text += (
             " The link is too slow for this pool: even one worker per engine needs a timeout "
-            "above 1 s. Declare a faster link, or lower spec.pool.maxEngines or chunkTokens."
+            "above 1 s. Lower spec.pool.maxEngines or chunkTokens, or measure the link (kvtier "
+            "probe) and declare what it does."
         )
     return text
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kvtier.api.pool import MIN_CHUNK_TOKENS
 from kvtier.api.types import KVCacheTierSpec, Striping
 from kvtier.breakeven.footprint import chunk_bytes_per_rank, values_per_chunk, wire
 from kvtier.render.quantities import memory_quantity
@@ -110,10 +111,17 @@ def _too_large(spec: KVCacheTierSpec, value: int) -> str:
             f"and Valkey stores no value above {MAX_CHUNK_BYTES}; check stateBytes, or spread the "
             "model over more ranks"
         )
+    most = spec.pool.chunk_tokens * (MAX_CHUNK_BYTES - states) // (value - states)
+    if most < MIN_CHUNK_TOKENS:
+        return (
+            f"spec.model.layout: one token's KV is {value // spec.pool.chunk_tokens} bytes on a "
+            f"rank, and Valkey stores no value above {MAX_CHUNK_BYTES}, less than the smallest chunk of "
+            f"{MIN_CHUNK_TOKENS} tokens; write the model's own layout (kvtier layout prints it)"
+        )
     return (
         f"spec.pool.chunkTokens: a chunk of {spec.pool.chunk_tokens} tokens is {value} bytes on a "
-        f"rank, and Valkey stores no value above {MAX_CHUNK_BYTES}; lower it to at most "
-        f"{spec.pool.chunk_tokens * (MAX_CHUNK_BYTES - states) // (value - states)}"
+        f"rank, and Valkey stores no value above {MAX_CHUNK_BYTES}; lower it to at most {most}, or "
+        "correct spec.model.layout if the model's KV is smaller"
     )
 
 

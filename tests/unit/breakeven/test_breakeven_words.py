@@ -16,6 +16,8 @@ def test_figures_have_three_digits_and_no_exponent_within_reason(figure: float, 
     ("text", "expected"),
     [
         (words.gigabits(1.6384e9), "13.1 Gb/s"),
+        (words.counted(1, "worker"), "1 worker"),
+        (words.counted(4851, "chunk"), "4,851 chunks"),
         (words.gigabits(125_000_000_000), "1,000 Gb/s"),
         (words.gigabytes(1.71e9), "1.71 GB/s"),
         (words.age(59.9), "59 s"),

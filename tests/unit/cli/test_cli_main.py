@@ -40,6 +40,76 @@ def test_junk_is_one_line(junk: bytes) -> None:
     one_line(kvtier("plan", "-f", "-", stdin=junk))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("store:", "store: {version: 9.1, memoryPerRank: 64Gi}", 'write it in quotes: "9.1"'),
+        ("store:", "store: {version: 9, memoryPerRank: 64Gi}", "9 is not supported; write '8.1'"),
+        (
+            "store:",
+            "store: {nodeSelector: {a: true}, memoryPerRank: 64Gi}",
+            "spec.store.nodeSelector.a: true is true or false to YAML, not a string; put it in quo",
+        ),
+        (
+            "store:",
+            "store: {ioThreads: 2, cpu: 5500m, memoryPerRank: 64Gi}",
+            "5500m is no number of whole cores, which ioThreads 2 needs; write whole cores",
+        ),
+        (
+            "store:",
+            "store: {ioThreads: 2, cpu: 2500m, memoryPerRank: 64Gi}",
+            "2500m is too little for ioThreads 2; write whole cores",
+        ),
+        ("layout:", "", "one of gqa {layers, kvHeads, headDim}, mla {layers, kvLoraRank"),
+        ("layout:", "", "kvtier layout --model-config config.json prints it"),
+    ],
+)
+def test_a_slip_is_answered_with_what_to_write(
+    tmp_path: Path, tier_file: TierFile, old: str, new: str, said: str
+) -> None:
+    document = yaml.safe_load(tier_file().read_text())
+    taken = document["spec"].pop("store") if old == "store:" else None
+    if taken is None:
+        del document["spec"]["model"]["layout"]
+    file = tmp_path / "slip.yaml"
+    text = yaml.safe_dump(document)
+    file.write_text(text.replace("spec:\n", f"spec:\n  {new}\n" if new else "spec:\n", 1))
+    assert said in one_line(kvtier("plan", "-f", file))
+
+
+def test_a_file_of_another_kind_is_named_before_its_yaml_is_judged() -> None:
+    pool = Path(__file__).parents[3] / "deploy" / "samples" / "prefill-pool.yaml"
+    line = one_line(kvtier("plan", "-f", pool))
+    assert line.endswith("this is a Deployment, not a KVCacheTier; name the file of a tier")
+
+
+def test_an_unknown_command_is_answered_with_those_for_people() -> None:
+    said = kvtier("plna")
+    assert said.returncode == 2
+    assert b"probe-worker" not in said.stderr
+    assert b"plan" in said.stderr
+    assert kvtier("probe-worker", "--help").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["render", "generation"])
+def test_a_layout_may_come_from_the_model_s_config(command: str, tier_file: TierFile) -> None:
+    config = Path(__file__).parents[1] / "modelconfig" / "configs"
+    config /= "llama-3.1-70b.json"
+    whole = kvtier(command, "-f", tier_file()).stdout
+    assert kvtier(command, "-f", tier_file({"model.layout": None})).returncode == 2
+    file = tier_file({"model.layout": None})
+    assert kvtier(command, "-f", file, "--model-config", config).stdout == whole
+
+
+def test_render_puts_the_tier_into_the_namespace_that_is_asked_for(tier_file: TierFile) -> None:
+    asked = kvtier("render", "-f", tier_file(), "-n", "serving").stdout.decode()
+    objects = list(yaml.safe_load_all(asked))
+    assert {each["metadata"]["namespace"] for each in objects} == {"serving"}
+    assert "models" not in asked
+    line = one_line(kvtier("render", "-f", tier_file(), "-n", "Not_one"))
+    assert line.startswith("--namespace: 'Not_one' is no DNS label")
+
+
 def test_a_bad_field_is_named(tier_file: TierFile) -> None:
     line = one_line(kvtier("plan", "-f", tier_file({"pool.ranks": 0})))
     assert line.startswith("spec.pool.ranks: ")

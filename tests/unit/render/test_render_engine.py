@@ -216,7 +216,7 @@ def test_a_link_too_slow_for_the_pool_is_named_with_figures(
 ) -> None:
     slow = [{"domain": "zone", "bitsPerSecond": "10G", "roundTrip": "50us"}]
     notice = files_of(make_tier({"placement.links": slow}), make_record)["NOTICE"]
-    assert "waits 138 s (64 chunks, 1 workers, request_timeout 2.15 s" in notice
+    assert "waits 138 s (64 chunks, 1 worker, request_timeout 2.15 s" in notice
     assert "too slow for this pool" in notice
     fast = [{"domain": "zone", "bitsPerSecond": "400G", "roundTrip": "50us"}]
     notice = files_of(make_tier({"placement.links": fast}), make_record)["NOTICE"]

@@ -98,8 +98,16 @@ def test_a_rank_that_would_hold_fewer_than_16_chunks_is_refused() -> None:
 
 
 def test_a_chunk_that_valkey_would_not_store_is_refused() -> None:
-    with pytest.raises(MemoryTooSmall, match=r"spec.pool.chunkTokens: .* at most 128$"):
+    with pytest.raises(
+        MemoryTooSmall, match=r"spec.pool.chunkTokens: .* at most 128, or correct spec"
+    ):
         memory(spec_of(limit="1Ti", bytes_per_token=4 * MIB))
+
+
+def test_a_token_of_which_not_even_the_smallest_chunk_fits_is_the_layout_s_fault() -> None:
+    match = r"^spec.model.layout: one token's KV is 67108864 bytes .* write the model's own layout"
+    with pytest.raises(MemoryTooSmall, match=match):
+        memory(spec_of(limit="1Ti", bytes_per_token=64 * MIB))
 
 
 @given(

@@ -115,8 +115,9 @@ def _too_large(spec: KVCacheTierSpec, value: int) -> str:
     if most < MIN_CHUNK_TOKENS:
         return (
             f"spec.model.layout: one token's KV is {value // spec.pool.chunk_tokens} bytes on a "
-            f"rank, and Valkey stores no value above {MAX_CHUNK_BYTES}, less than the smallest chunk of "
-            f"{MIN_CHUNK_TOKENS} tokens; write the model's own layout (kvtier layout prints it)"
+            f"rank, and Valkey stores no value above {MAX_CHUNK_BYTES}, less than the smallest "
+            f"chunk of {MIN_CHUNK_TOKENS} tokens; write the model's own "
+            "layout (kvtier layout prints it)"
         )
     return (
         f"spec.pool.chunkTokens: a chunk of {spec.pool.chunk_tokens} tokens is {value} bytes on a "

@@ -6,7 +6,7 @@ from typing import Any
 
 from kvtier.api.load import parse_tier
 from kvtier.api.types import KVCacheTierSpec
-from kvtier.placement.findings import Finding
+from kvtier.placement.findings import Finding, Severity
 from kvtier.placement.judgement import Judgement, judge
 
 PAPER: Mapping[str, Any] = {
@@ -74,3 +74,11 @@ def finding(reason: str, *changes: Mapping[str, Any], **known: Any) -> Finding |
     found = [one for one in judged(*changes, **known).findings if one.reason == reason]
     assert len(found) <= 1
     return found[0] if found else None
+
+
+def expect(found: Finding | None, severity: Severity, *figures: str, blocks: bool = False) -> None:
+    assert found is not None
+    assert found.severity is severity
+    assert found.blocks is blocks
+    for figure in figures:
+        assert figure in found.message

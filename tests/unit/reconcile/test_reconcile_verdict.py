@@ -115,7 +115,7 @@ async def test_a_link_that_was_declared_gives_no_verdict(operator: Operator) -> 
     assert operator.status()["verdict"] == "Unknown"
     earning = operator.condition("EarningItsKeep")
     assert (earning["status"], earning["reason"]) == ("Unknown", "NotMeasured")
-    assert earning["message"].startswith("Not measured. By the declared figures PaysWhenLong: ")
+    assert earning["message"].startswith("Not measured. By the declared figures Pays: ")
     accepted = operator.condition("PlacementAccepted")
     assert (accepted["status"], accepted["reason"]) == ("True", "Accepted")
     assert accepted["message"].startswith("No check found an error. By declared figures")

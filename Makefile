@@ -13,7 +13,8 @@ IMAGE ?=
 # Another local cluster has the addresses of offset 0: make demo OFFSET=2
 OFFSET ?=
 
-.PHONY: help demo demo-down test unit apiserver cluster lint bench campaign crd lock clean
+.PHONY: help demo demo-down test unit apiserver cluster lint bench campaign campaign-engines \
+	crd lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -59,6 +60,10 @@ campaign: $(VENV)/.installed ## What takes long: kills, faults, an hour of stead
 	$(CLUSTER) build
 	KVTIER_RECORD=1 $(BIN)/pytest tests/campaign -s $(if $(ONLY),-k '$(ONLY)')
 
+campaign-engines: $(VENV)/.installed ## With the real LMCache (6 GB, installed once): into the docs
+	$(CLUSTER) build
+	KVTIER_RECORD=1 $(BIN)/pytest tests/campaign-engines -s $(if $(ONLY),-k '$(ONLY)')
+
 crd: $(VENV)/.installed ## Write the CRD and the field table again from the models
 	$(BIN)/kvtier crd > crds/kvtier.dev_kvcachetiers.yaml
 	cp crds/kvtier.dev_kvcachetiers.yaml charts/kvtier/files/
@@ -68,6 +73,8 @@ lock: ## Write deploy/locks again from pyproject.toml (needs uv)
 		--no-emit-find-links --no-header pyproject.toml -o deploy/locks/runtime.txt
 	uv pip compile --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 		--no-emit-find-links --no-header --extra dev pyproject.toml -o deploy/locks/dev.txt
+	uv pip compile --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --no-header deploy/locks/engines.in -o deploy/locks/engines.txt
 
 clean: ## Remove what make and the tests wrote into the checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

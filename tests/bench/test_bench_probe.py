@@ -1,7 +1,6 @@
 """Is the probe's figure the link's, and what does a probe cost those who use the tier meanwhile?"""
 
 import itertools
-import resource
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ from reading import Opened, Read, plain_reader, timed
 
 from kvtier.generation.acl import key_prefix
 from kvtier.loadtest.measures import percentile
-from kvtier.probe.result import CLIENT_EFFICIENCY, ProbeResult
+from kvtier.probe.result import ProbeResult
 from kvtier.probe.worker import run_probe
 from livecluster import figures
 
@@ -69,30 +68,6 @@ def test_the_probe_reads_as_fast_as_plain_sockets(ranks: Ranks) -> None:
     text = f"{title}\n\n{figures.table(rows)}\n{figures.machine()}."
     figures.write("benchmarks.md", place="probe", text=text)
     assert not {name: ratio for name, ratio in ratios.items() if ratio < LEAST_OF_FLOOR}
-
-
-@pytest.mark.skipif("not glide()", reason="valkey-glide-sync is not installed")
-@pytest.mark.timeout(300)
-def test_the_stated_efficiency_is_that_of_the_engines_client(ranks: Ranks) -> None:
-    """CPU seconds a byte: what the machine does beside it changes them little."""
-    size = SIZES["12.4 MB"]
-    found = result(ranks, size=size)
-    (mine,) = found.ranks
-    with stored(ranks, size=size) as keys:
-        client, moved = glide_client(ranks), 0
-        client.get(keys[0])
-        before = cpu_seconds()
-        while moved < TOTAL_BYTES:
-            value = client.get(keys[0])
-            assert isinstance(value, bytes)
-            moved += len(value)
-        theirs = moved / (cpu_seconds() - before)
-    efficiency = theirs * mine.cpu_seconds / mine.bytes_timed
-    print(
-        f"bytes per CPU second: GLIDE {theirs / 1e9:.2f} GB, the probe's reader "
-        f"{mine.bytes_timed / mine.cpu_seconds / 1e9:.2f} GB, efficiency {efficiency:.2f}"
-    )
-    assert efficiency == pytest.approx(CLIENT_EFFICIENCY, rel=0.5)
 
 
 @pytest.mark.timeout(300)
@@ -262,11 +237,6 @@ def drained(times: list[float]) -> list[float]:
     taken = times[:]
     times.clear()
     return taken
-
-
-def cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def spread(rates: list[float]) -> str:

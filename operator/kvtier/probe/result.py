@@ -25,11 +25,11 @@ CPU_BOUND: Final = 0.75
 shared a CPU with four others measured 0.85: a server does not send while it waits for its own.)"""
 THROTTLED: Final = 0.05
 """So was a container that used up its CPU quota in so many of its periods."""
-CLIENT_EFFICIENCY: Final = 0.23
-"""Bytes that Valkey GLIDE, the client of LMCache's Valkey adapter, reads with the CPU time in which
-the probe's reader reads one byte. Measured with values of 12.4 MB from one Valkey 9.1.2 over
-loopback: 1.0 to 1.2 GB in a second of CPU, against 4.4 to 4.9 by plain sockets. It is of CPU time,
-not of the network: where the network is the limit, both get all of it."""
+CLIENT_EFFICIENCY: Final = {False: 0.25, True: 0.6}
+"""Bytes that LMCache's Valkey adapter with its eight workers loads with the CPU time in which the
+probe reads one, without and with TLS (whose part both pay). Measured by LMCache's own bench,
+docs/benchmarks.md. It is of CPU time, not of the network: where the network is the limit, both get
+all of it (docs/verdict.md)."""
 MOST_FIGURE: Final = 1e15
 _AT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -51,12 +51,12 @@ class RankMeasure:
     cpu_seconds: float
     busy: float
 
-    @property
-    def client_limit(self) -> float:
-        """Bytes/s that a client's CPU could read from this rank if nothing else were the limit."""
+    def client_limit(self, *, tls: bool) -> float:
+        """Bytes/s that a client with one CPU could read from this rank if nothing else were the
+        limit."""
         if self.cpu_seconds <= 0:
             return math.inf
-        return CLIENT_EFFICIENCY * self.bytes_timed / self.cpu_seconds
+        return CLIENT_EFFICIENCY[tls] * self.bytes_timed / self.cpu_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ProbeResult:
     ``at`` is RFC 3339 in UTC. ``seconds`` is the time that the rates are of, ``throttled`` the
     share of the container's CPU periods in which its quota was used up, ``bytes_moved`` what
     crossed the network in values, both ways. With any trouble there are no ranks: a prompt needs
-    all of them, so that figures of some say nothing.
+    all of them, so that figures of some say nothing. ``tls`` is whether they were read over TLS.
     """
 
     at: str
@@ -84,6 +84,7 @@ class ProbeResult:
     bytes_moved: int
     ranks: tuple[RankMeasure, ...]
     troubles: tuple[RankTrouble, ...] = ()
+    tls: bool = False
 
     @property
     def slowest(self) -> RankMeasure | None:
@@ -98,7 +99,7 @@ class ProbeResult:
     @property
     def client(self) -> float | None:
         """The same through a client such as engines have, None without figures."""
-        rates = [min(each.bytes_per_second, each.client_limit) for each in self.ranks]
+        rates = [min(e.bytes_per_second, e.client_limit(tls=self.tls)) for e in self.ranks]
         return len(rates) * min(rates) if rates else None
 
     @property
@@ -189,6 +190,7 @@ def to_json(result: ProbeResult) -> str:
         "seconds": round(result.seconds, 4),
         "throttledPercent": round(100 * result.throttled),
         "bytesMoved": result.bytes_moved,
+        "tls": result.tls,
         "link": None if result.link is None else round(result.link),
         "client": None if result.client is None else round(result.client),
         "lowerBound": result.lower_bound,
@@ -257,6 +259,7 @@ def _result(found: Mapping[str, Any]) -> ProbeResult:
         bytes_moved=_whole(found["bytesMoved"]),
         ranks=ranks,
         troubles=told,
+        tls=_flag(found["tls"]),
     )
 
 
@@ -280,6 +283,12 @@ def _number(value: object) -> float:
     if not 0 <= value <= MOST_FIGURE:
         raise ValueError(f"{value!r} is out of range")
     return float(value)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is neither true nor false")
+    return value
 
 
 def _whole(value: object, *, most: int = int(MOST_FIGURE)) -> int:

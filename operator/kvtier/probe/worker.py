@@ -158,6 +158,7 @@ class _Probe:
             bytes_moved=sum(each.bytes_moved for each in measured.values()),
             ranks=() if trouble else ranks,
             troubles=troubles(trouble),
+            tls=self._config.ca is not None,
         )
 
     def _measures(

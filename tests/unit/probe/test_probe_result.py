@@ -59,8 +59,10 @@ def test_a_client_gets_all_of_a_network_that_leaves_its_cpu_free() -> None:
 
 def test_a_client_whose_cpu_is_the_limit_gets_less_than_a_plain_socket() -> None:
     busy = result(measure(0, 1e9, cpu_seconds=1.0), measure(1, 1e9, cpu_seconds=1.0))
-    assert busy.client == pytest.approx(2e9 * CLIENT_EFFICIENCY)
-    assert 0 < CLIENT_EFFICIENCY < 1
+    assert busy.client == pytest.approx(2e9 * CLIENT_EFFICIENCY[False])
+    # What TLS takes of a CPU, the probe pays as well.
+    assert replace(busy, tls=True).client == pytest.approx(2e9 * CLIENT_EFFICIENCY[True])
+    assert 0 < CLIENT_EFFICIENCY[False] < CLIENT_EFFICIENCY[True] < 1
 
 
 @pytest.mark.parametrize(
@@ -89,8 +91,8 @@ def test_the_verdict_gets_the_client_s_figure_with_node_time_and_slowest_rank() 
     link = figures(found, domain="zone")
     assert link is not None
     assert link.domain == "zone"
-    assert link.bytes_per_second == found.client == pytest.approx(2 * CLIENT_EFFICIENCY * 1e9)
-    assert link.slowest_rank_bytes_per_second == pytest.approx(CLIENT_EFFICIENCY * 1e9)
+    assert link.bytes_per_second == found.client == pytest.approx(2e9 * CLIENT_EFFICIENCY[False])
+    assert link.slowest_rank_bytes_per_second == pytest.approx(1e9 * CLIENT_EFFICIENCY[False])
     assert (link.evidence, link.at, link.node) == (Evidence.PROBED, AT, "gpu-1")
     assert link.round_trip_seconds == 50e-6
 
@@ -114,19 +116,21 @@ extremes = st.builds(
 
 
 @settings(deadline=None)
-@example([measure(0, 1e9, busy=0.125)], 0.0)
-@given(st.lists(extremes, min_size=1, max_size=64), st.floats(0, 1))
+@example([measure(0, 1e9, busy=0.125)], 0.0, True)
+@given(st.lists(extremes, min_size=1, max_size=64), st.floats(0, 1), st.booleans())
 def test_figures_come_through_the_message_whatever_they_are(
-    drawn: list[RankMeasure], throttled: float
+    drawn: list[RankMeasure], throttled: float, tls: bool
 ) -> None:
     sent = result(
         *(replace(each, rank=63 - place) for place, each in enumerate(drawn)), throttled=throttled
     )
+    sent = replace(sent, tls=tls)
     text = to_json(sent)
     assert len(text) <= MOST_BYTES
     assert text.isascii()
     got = read(text)
     assert (got.at, got.node, got.bytes_moved) == (sent.at, sent.node, sent.bytes_moved)
+    assert got.tls is tls
     for before, after in zip(sent.ranks, got.ranks, strict=True):
         assert after.rank == before.rank
         assert after.bytes_per_second == pytest.approx(before.bytes_per_second, abs=501)
@@ -203,6 +207,7 @@ def with_column(name: str, values: object) -> str:
         (changed(bytesMoved=10**400), "not usable"),
         (changed(seconds=float("nan")), "out of range"),
         (changed(seconds=10**40), "out of range"),
+        (changed(tls=1), "neither true nor false"),
         (changed(ranks=[1]), "not usable"),
         (changed(ranks={}), "either ranks or troubles"),
         (changed(ranks={"rank": [0]}), "has no"),

@@ -60,6 +60,7 @@ def test_ranks_that_speak_tls_are_measured(tls_ranks: Ranks) -> None:
     assert len(found.ranks) == RANKS
     assert all(each.bytes_per_second > 1e6 for each in found.ranks)
     assert found.bytes_moved > (32 << 20) / 2
+    assert found.tls
 
 
 def test_a_certificate_of_another_ca_is_refused(tls_ranks: Ranks) -> None:

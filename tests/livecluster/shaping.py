@@ -41,13 +41,17 @@ class Links:
         with _shaped(self._pid(node), device="eth0", rate=rate):
             yield
 
+    def inside(self, node: str) -> tuple[str, ...]:
+        """What a command begins with that is to run in the node's network, and on this machine."""
+        return _inside(self._pid(node))
+
     @contextmanager
     def delayed(self, node: str, *, seconds: float) -> Iterator[None]:
         """What pods of the node send to Valkey, and what comes back, takes so much longer each.
 
         Only connections that begin from now on.
         """
-        inside = ("nsenter", f"--net=/proc/{self._pid(node)}/ns/net", "--")
+        inside = self.inside(node)
         pods = self._node(node)["podNetwork"]
         rule = ("PREROUTING", "-p", "tcp", "-s", pods, "--dport", str(VALKEY_PORT))
         rule += ("-j", "REDIRECT", "--to-ports", str(RELAY_PORT))
@@ -83,7 +87,7 @@ class Links:
 
 @contextmanager
 def _shaped(pid: int, *, device: str, rate: float) -> Iterator[None]:
-    inside = ("nsenter", f"--net=/proc/{pid}/ns/net", "--", "tc", "qdisc")
+    inside = (*_inside(pid), "tc", "qdisc")
     bits = f"{rate * 8:.0f}bit"
     shape = ("tbf", "rate", bits, "burst", str(BURST_BYTES), "latency", LONGEST_QUEUE)
     subprocess.run([*inside, "replace", "dev", device, "root", *shape], check=True)
@@ -91,3 +95,7 @@ def _shaped(pid: int, *, device: str, rate: float) -> Iterator[None]:
         yield
     finally:
         subprocess.run([*inside, "del", "dev", device, "root"], check=True)
+
+
+def _inside(pid: int) -> tuple[str, ...]:
+    return ("nsenter", f"--net=/proc/{pid}/ns/net", "--")

@@ -138,6 +138,8 @@ APPLIED: Final = "Applied"
 REPAIRED: Final = "Repaired"
 RESTARTING_ALL_RANKS: Final = "RestartingAllRanks"
 RESTARTING_RANKS: Final = "RestartingRanks"
+RANK_DOWN: Final = "RankDown"
+RANK_BACK: Final = "RankBack"
 NODE_LOST: Final = "NodeLost"
 DOMAIN_CHOSEN: Final = "DomainChosen"
 MOVING_RANKS: Final = "MovingRanks"
@@ -152,6 +154,8 @@ EVENT_REASONS: Final = (
     REPAIRED,
     RESTARTING_ALL_RANKS,
     RESTARTING_RANKS,
+    RANK_DOWN,
+    RANK_BACK,
     NODE_LOST,
     DOMAIN_CHOSEN,
     MOVING_RANKS,

@@ -15,6 +15,7 @@ from typing import Final
 from kvtier.api import reasons
 from kvtier.api.scalars import parse_duration
 from kvtier.cli import flags, live, output, probe_report, status
+from kvtier.cli.active import Controller, controller
 from kvtier.cli.errors import BadInput
 from kvtier.cluster.protocol import (
     EVENT,
@@ -78,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for line in came.troubles:
         _say(line)
-    status.show(came.body, form=arguments.output)
+    # What measured it is at work.
+    status.show(came.body, form=arguments.output, runs=Controller(True))
     return 0 if came.measured else NO_FIGURE
 
 
@@ -159,6 +161,9 @@ async def _may_come(tier: _Tier, *, ends: float, waits: bool) -> None:
     body, engines = await tier.read(), await tier.engines()
     if why := probe_report.obstacle(body, engines):
         raise _NoProbe(why)
+    runs = await controller(tier.cluster, now=datetime.now(UTC))
+    if runs.active is False:
+        raise _NoProbe(runs.hint)
     if waits and await tier.job():
         # Of its figure nobody could tell whether it is of before the request.
         _say("a probe runs already; another is asked for once it has ended")

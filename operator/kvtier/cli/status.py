@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kvtier.cli import flags, live, output, status_report
+from kvtier.cli.active import Controller, controller
 from kvtier.cluster.protocol import Cluster, Object
 
 NOT_READY: Final = 1
@@ -21,18 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    async def read(cluster: Cluster, namespace: str) -> Object:
-        return await live.read_tier(cluster, namespace, arguments.name)
+    async def read(cluster: Cluster, namespace: str) -> tuple[Object, Controller]:
+        body = await live.read_tier(cluster, namespace, arguments.name)
+        return body, await controller(cluster, now=datetime.now(UTC))
 
-    body = live.ask(arguments, read)
-    show(body, form=arguments.output)
+    body, runs = live.ask(arguments, read)
+    show(body, form=arguments.output, runs=runs)
     return 0 if status_report.is_ready(body) else NOT_READY
 
 
-def show(body: Object, *, form: str) -> None:
+def show(body: Object, *, form: str, runs: Controller) -> None:
     """Print the tier as ``table``, ``json`` or ``yaml``."""
     if form == "table":
-        text = status_report.text(body, now=datetime.now(UTC))
+        text = status_report.text(body, now=datetime.now(UTC), runs=runs)
     else:
-        text = output.document(status_report.document(body), form)
+        text = output.document(status_report.document(body, runs=runs), form)
     print(text, end="")

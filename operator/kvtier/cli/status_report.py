@@ -8,6 +8,7 @@ from kvtier.api import reasons
 from kvtier.api.conditions import find
 from kvtier.breakeven.assessment import Evidence, Verdict
 from kvtier.breakeven.words import age, digits, gigabits, seconds, size
+from kvtier.cli.active import Controller
 from kvtier.cli.screen import RankRow, Screen, screen
 from kvtier.placement.findings import Finding, Severity
 from kvtier.plan.probing import seconds_of
@@ -31,13 +32,13 @@ def is_ready(body: Body) -> bool:
     return current and find(status.get("conditions", ()), reasons.READY).get("status") == "True"
 
 
-def text(body: Body, *, now: datetime) -> str:
+def text(body: Body, *, now: datetime, runs: Controller) -> str:
     """The screen, ending in a newline; ``now`` is what ages are counted to."""
     status = _status(body)
     earning = find(status.get("conditions", ()), reasons.EARNING_ITS_KEEP)
     return screen(
         Screen(
-            heading=list(_heading(body)),
+            heading=[*_heading(body), *filter(None, [runs.hint])],
             verdict=status.get("verdict", Verdict.UNKNOWN.value),
             reason=earning.get("reason", reasons.NOT_MEASURED),
             message=earning.get("message", NO_STATUS if not status else ""),
@@ -48,13 +49,17 @@ def text(body: Body, *, now: datetime) -> str:
     )
 
 
-def document(body: Body) -> dict[str, Any]:
-    """Name, namespace, and the status as the API server has it."""
+def document(body: Body, *, runs: Controller) -> dict[str, Any]:
+    """Name, namespace, and the status as the API server has it.
+
+    ``controllerActive`` is null where this person may not know.
+    """
     metadata = body["metadata"]
     return {
         "name": metadata["name"],
         "namespace": metadata["namespace"],
         "ready": is_ready(body),
+        "controllerActive": runs.active,
         **_status(body),
     }
 

@@ -28,6 +28,8 @@ DURATION = 15.0
 RENEW_DEADLINE = 10.0
 RENEW_EVERY = 5.0
 RETRY_EVERY = 1.0
+LABEL = "app.kubernetes.io/name=kvtier"
+"""On the Lease, so that whoever asks finds it, whatever the release is called."""
 
 Answer = TypeVar("Answer")
 
@@ -199,12 +201,16 @@ class Lease:
         if taken_over or "acquireTime" not in spec:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = before.get("leaseTransitions", -1) + 1
+        name, _, value = LABEL.partition("=")
         if lease is None:
-            metadata = {"name": self._name, "namespace": self._namespace}
+            labels = {name: value}
+            metadata = {"name": self._name, "namespace": self._namespace, "labels": labels}
             new = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata}
             self._mine = await self._in_time(self._cluster.post({**new, "spec": spec}))
         else:
-            self._mine = await self._in_time(self._cluster.replace({**lease, "spec": spec}))
+            labels = {**(lease["metadata"].get("labels") or {}), name: value}
+            labelled = {**lease, "metadata": {**lease["metadata"], "labels": labels}}
+            self._mine = await self._in_time(self._cluster.replace({**labelled, "spec": spec}))
         # Counted from before the request, which is no later than anyone can have seen it.
         self._valid_until = started + RENEW_DEADLINE
 

@@ -21,6 +21,7 @@ from kvtier.plan.observed import (
     is_owned_by,
 )
 from kvtier.plan.probing import NodeResult, Places
+from kvtier.plan.rank_events import Down
 
 Key = tuple[str, str]
 """(namespace, name) of a tier."""
@@ -86,6 +87,7 @@ class TierMemory:
     """How often in a row another writer was in between."""
     waiting_since: float | None = None
     """Monotonic time at which ranks were first found not to be ready, None if all are."""
+    down: Down = field(default_factory=dict)
     asked_at: dict[int, tuple[str, float]] = field(default_factory=dict)
     """By rank that did not answer: the run of its server, and when it was tried last."""
     probe: ProbeMemory = field(default_factory=ProbeMemory)

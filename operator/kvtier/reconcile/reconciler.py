@@ -40,7 +40,14 @@ from kvtier.reconcile.placing import ENGINE, Placer
 from kvtier.reconcile.probing import Prober
 from kvtier.reconcile.queue import Result
 from kvtier.reconcile.record import RecordLost, is_recorded, is_stored, resolve, secret_names
-from kvtier.reconcile.telling import chosen, count_placed, done, problems, refused_change
+from kvtier.reconcile.telling import (
+    chosen,
+    count_placed,
+    done,
+    lost_and_back,
+    problems,
+    refused_change,
+)
 from kvtier.render.render import RenderSettings
 from kvtier.store.protocol import Connect
 
@@ -215,7 +222,8 @@ class Reconciler:
         await self._tell_forced(memory, report)
         if changed:
             said = verdict_events(tier.status, memory.written or {}, judgement=judgement)
-            await self._tell(tier, [*problems(plan, report), *said])
+            ranks = lost_and_back(memory, tier.status, plan.ranks, plan=plan)
+            await self._tell(tier, [*ranks, *problems(plan, report), *said])
         self._count_ranks(key, plan.ranks)
         self._metrics.set_findings(*key, findings=judgement.findings)
         count_placed(self._metrics, key, place)
@@ -292,7 +300,7 @@ class Reconciler:
         """Say that the spec is not accepted; nothing that runs is touched."""
         body = memory.body
         assert body is not None
-        report, wait = Report(), None
+        report, wait, before = Report(), None, body.get("status") or {}
         if ranks is not None:
             namespace, now = body["metadata"]["namespace"], self._clock.now()
             await self._observer.read_nodes(memory, ranks, now=now)
@@ -306,9 +314,9 @@ class Reconciler:
             body, reason=reason, message=message, now=self._now(), ranks=ranks, nodes=memory.nodes
         )
         if await self._apply_status(memory, body, status):
-            await self._recorder.record(
-                body, EventSpec(type=EventType.WARNING, reason=reason, message=message)
-            )
+            told = [EventSpec(type=EventType.WARNING, reason=reason, message=message)]
+            for event in [*told, *lost_and_back(memory, before, ranks or ())]:
+                await self._recorder.record(body, event)
         await self._tell_forced(memory, report)
         result = self._later(memory, wait)
         # Events that come until the spec is accepted are not looked into.

@@ -1,5 +1,7 @@
 """What people are told of a reconcile: its events, and why a change is refused."""
 
+from collections.abc import Sequence
+
 from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.identity import identity
@@ -7,9 +9,10 @@ from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.placement.findings import named
 from kvtier.placement.topology_checks import Placed
-from kvtier.plan.observed import EventSpec, EventType, Plan
+from kvtier.plan.observed import EventSpec, EventType, Object, Plan, RankState
+from kvtier.plan.rank_events import rank_events
 from kvtier.reconcile.execute import Report
-from kvtier.reconcile.memory import Key
+from kvtier.reconcile.memory import Key, TierMemory
 
 
 def refused_change(tier: KVCacheTier, record: Record) -> str:
@@ -99,3 +102,13 @@ def problems(plan: Plan, report: Report) -> list[EventSpec]:
     ]
     unusable = [EventSpec(EventType.WARNING, *plan.waits_for)] if plan.waits_for else []
     return unusable + taken + refused_writes
+
+
+def lost_and_back(
+    memory: TierMemory, before: Object, ranks: Sequence[RankState], *, plan: Plan | None = None
+) -> list[EventSpec]:
+    """Ranks that were lost, or are back, since the status ``before``; ``memory`` knows it then."""
+    events, memory.down = rank_events(
+        before, ranks, nodes=memory.nodes, plan=plan, down=memory.down
+    )
+    return events

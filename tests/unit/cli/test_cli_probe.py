@@ -11,7 +11,7 @@ from command_line import kvtier, one_line
 
 from kvtier.cli import live, probe
 from kvtier.cluster.fake import FakeCluster
-from kvtier.cluster.protocol import EVENT, JOB, POD, TIER, Forbidden, Unavailable
+from kvtier.cluster.protocol import EVENT, JOB, LEASE, POD, TIER, Forbidden, Unavailable
 from kvtier.plan.probing import REQUESTED
 
 Body = dict[str, Any]
@@ -101,6 +101,18 @@ class Operator:
         )
         self.edit(status={"observedGeneration": made["metadata"].get("generation")})
         self.cluster.seed(pod("engine-0"))
+        self.cluster.seed(
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {
+                    "name": "kvtier",
+                    "namespace": "kvtier-system",
+                    "labels": {"app.kubernetes.io/name": "kvtier"},
+                },
+                "spec": {"holderIdentity": "kvtier-0_x", "renewTime": rfc(NOW)},
+            }
+        )
         self.cluster.watch(self._changed)
 
     def edit(self, **patch: Any) -> None:
@@ -348,3 +360,12 @@ def test_a_server_that_goes_away_meanwhile_is_one_line(operator: Operator) -> No
 def test_a_timeout_out_of_bounds_is_refused(operator: Operator, timeout: str) -> None:
     assert kvtier("probe", "chat", "--timeout", timeout).returncode == 2
     assert operator.asked == []
+
+
+def test_without_a_controller_nobody_waits_for_a_probe(operator: Operator) -> None:
+    lease = {"spec": {"holderIdentity": None}}
+    operator.cluster.edit(LEASE, "kvtier-system", "kvtier", lease)
+    code, shown, said = asked(operator)
+    assert (code, shown, operator.asked) == (1, "", [])
+    assert len(said) == 1
+    assert said[0].endswith("old: Lease kvtier-system/kvtier is held by nobody")

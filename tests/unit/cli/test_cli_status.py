@@ -12,7 +12,7 @@ import pytest
 from command_line import kvtier, one_line
 
 Body = dict[str, Any]
-NewConfig = Callable[[Body | None], Path]
+NewConfig = Callable[..., Path]
 SEEN = (datetime.now(UTC) - timedelta(hours=4, minutes=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -64,23 +64,49 @@ def tier(*, generation: int = 1, **status: Any) -> Body:
     }
 
 
+def lease(*, renewed: float = 2, holder: str | None = "kvtier-0_x") -> Body:
+    """A controller's Lease, renewed so many seconds ago."""
+    at = (datetime.now(UTC) - timedelta(seconds=renewed)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"renewTime": at, "leaseDurationSeconds": 15}
+    return {
+        "metadata": {"namespace": "kvtier-system", "name": "kvtier"},
+        "spec": spec | ({"holderIdentity": holder} if holder else {}),
+    }
+
+
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[NewConfig]:
-    """Writes the kubeconfig of a server that has this tier in namespace ``serving``, or none."""
+    """Writes the kubeconfig of a server that has this tier in namespace ``serving``, or none.
+
+    ``leases`` are those of controllers; ``where`` is where they may be read.
+    """
     running: list[ThreadingHTTPServer] = []
 
-    def serve(body: Body | None) -> Path:
+    def serve(
+        body: Body | None,
+        leases: list[Body] | None = None,
+        where: str = "/leases",
+    ) -> Path:
+        held = [lease()] if leases is None else leases
+
+        def answer(path: str) -> tuple[int, Body]:
+            path, _, query = path.partition("?")
+            if path.endswith("/leases"):
+                assert "labelSelector=app.kubernetes.io" in query
+                if where and path.endswith(where):
+                    return 200, {"kind": "LeaseList", "metadata": {}, "items": held}
+                return 403, {"kind": "Status", "reason": "Forbidden", "message": "no"}
+            if body is not None and path.endswith("/namespaces/serving/kvcachetiers/chat"):
+                return 200, body
+            return 404, {"kind": "Status", "reason": "NotFound", "message": "no such tier"}
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                there = body is not None and self.path.endswith(
-                    "/namespaces/serving/kvcachetiers/chat"
-                )
-                gone = {"kind": "Status", "reason": "NotFound", "message": "no such tier"}
-                text = json.dumps(body if there else gone).encode()
-                self.send_response(200 if there else 404)
+                code, found = answer(self.path)
+                self.send_response(code)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
-                self.wfile.write(text)
+                self.wfile.write(json.dumps(found).encode())
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -197,7 +223,13 @@ def test_the_document_is_the_status_under_its_own_names(kubeconfig: NewConfig) -
     body = tier()
     done = kvtier("status", "chat", "-o", "json", "--kubeconfig", kubeconfig(body))
     found = json.loads(done.stdout)
-    assert found == {"name": "chat", "namespace": "serving", "ready": True, **body["status"]}
+    assert found == {
+        "name": "chat",
+        "namespace": "serving",
+        "ready": True,
+        "controllerActive": True,
+        **body["status"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -228,3 +260,43 @@ def test_a_kubeconfig_or_context_that_is_not_there_is_one_line(
     said = one_line(kvtier("status", "chat", "--kubeconfig", config, *more))
     assert said.startswith("kubeconfig ")
     assert "none" in said
+
+
+OLD = "No controller runs, all of this is old"
+LEASE = "Lease kvtier-system/kvtier"
+
+
+@pytest.mark.parametrize(
+    ("leases", "hint"),
+    [
+        ([], f"{OLD}: there is no Lease of one in this cluster"),
+        ([{"holder": None}], f"{OLD}: {LEASE} is held by nobody"),
+        ([{"renewed": 301}], f"{OLD}: {LEASE} was renewed 5 min ago"),
+        ([{"renewed": 301}, {"renewed": 9}], None),
+    ],
+    ids=["none", "released", "not renewed", "one of two"],
+)
+def test_a_controller_that_is_away_is_told_of_in_one_line(
+    kubeconfig: NewConfig, leases: list[Body], hint: str | None
+) -> None:
+    config = kubeconfig(tier(), [lease(**each) for each in leases])
+    lines = kvtier("status", "chat", "--kubeconfig", config).stdout.decode().splitlines()
+    assert lines[1].startswith("Ready: 2/2 ranks")
+    assert lines[2] == (hint or "")
+    found = json.loads(kvtier("status", "chat", "-o", "json", "--kubeconfig", config).stdout)
+    assert found["controllerActive"] is (hint is None)
+
+
+def test_who_may_read_leases_in_kvtiers_namespace_alone_is_told_by_those(
+    kubeconfig: NewConfig,
+) -> None:
+    config = kubeconfig(tier(), [lease(holder=None)], "/namespaces/kvtier-system/leases")
+    assert b"No controller runs" in kvtier("status", "chat", "--kubeconfig", config).stdout
+
+
+def test_who_may_read_no_lease_is_told_that_it_is_not_known(kubeconfig: NewConfig) -> None:
+    config = kubeconfig(tier(), [], "")
+    shown = kvtier("status", "chat", "--kubeconfig", config).stdout.decode()
+    assert "\nWhether a controller runs is not known: that takes the right to list leases" in shown
+    found = json.loads(kvtier("status", "chat", "-o", "json", "--kubeconfig", config).stdout)
+    assert found["controllerActive"] is None

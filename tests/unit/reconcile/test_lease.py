@@ -376,3 +376,17 @@ async def test_two_that_race_for_a_free_lease_do_not_both_get_it(cluster, clock)
         each.stop()
     await clock.advance(3)
     await asyncio.gather(*tasks)
+
+
+LABELS = {"app.kubernetes.io/name": "kvtier"}
+
+
+@pytest.mark.parametrize("before", [None, {"team": "x"}], ids=["new", "taken over"])
+async def test_the_lease_has_the_label_by_which_kvtier_status_finds_it(cluster, clock, before):
+    if before is not None:
+        theirs(cluster, holderIdentity="")
+        cluster.edit(LEASE, "ns", "kvtier", {"metadata": {"labels": before}})
+    async with running(elector(cluster, clock)):
+        await clock.advance(0)
+    labels = cluster.peek(LEASE, "ns", "kvtier")["metadata"]["labels"]
+    assert labels == LABELS | (before or {})

@@ -110,7 +110,8 @@ async def test_a_rank_of_a_removed_node_moves_as_soon_as_it_is_seen_to_be_gone(
     await spread.settle()
     assert forced(spread) == ["demo-r0-0"]
     assert spread.condition("Ready")["status"] == "True"
-    assert "does not exist any more" in spread.recorder.events[-1].message
+    lost = next(each for each in spread.recorder.events if each.reason == "NodeLost")
+    assert "does not exist any more" in lost.message
 
 
 async def test_a_pod_that_takes_long_to_end_on_a_node_that_reports_is_left_to_it(

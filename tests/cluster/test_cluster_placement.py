@@ -67,7 +67,8 @@ def bring_to_leaf_a(tier: Tier) -> None:
 
 
 def said(tier: Tier) -> str:
-    return str(tier.condition("PlacementAccepted").get("message", ""))
+    status = tier.body().get("status", {})
+    return " ".join(f"{each['reason']}: {each['message']}" for each in status.get("findings", ()))
 
 
 def follows(tier: Tier, text: str, *, gone: bool = False) -> float:

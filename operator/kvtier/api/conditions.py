@@ -59,12 +59,13 @@ def _merge_one(
         "type": condition.type,
         "status": status,
         "reason": condition.reason,
-        "message": _bounded(condition.message),
+        "message": bounded(condition.message),
         "observedGeneration": observed_generation,
         "lastTransitionTime": old.get("lastTransitionTime", now) if unchanged_status else now,
     }
     return old if isinstance(old, dict) and old == new else new
 
 
-def _bounded(message: str) -> str:
+def bounded(message: str) -> str:
+    """The message, cut where the API server would refuse it."""
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"

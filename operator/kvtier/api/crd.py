@@ -51,6 +51,8 @@ COLUMNS = [
     ("Age", "date", ".metadata.creationTimestamp"),
 ]
 """Name, type, path."""
+WIDE_COLUMNS = [("Message", "string", '.status.conditions[?(@.type=="Ready")].message')]
+"""What ``-o wide`` adds: why a tier is not Ready. Last, as it is long."""
 
 
 def crd() -> dict[str, Any]:
@@ -79,6 +81,10 @@ def crd() -> dict[str, Any]:
                     "additionalPrinterColumns": [
                         {"name": name, "type": kind, "jsonPath": path}
                         for name, kind, path in COLUMNS
+                    ]
+                    + [
+                        {"name": name, "type": kind, "jsonPath": path, "priority": 1}
+                        for name, kind, path in WIDE_COLUMNS
                     ],
                     "schema": {"openAPIV3Schema": _root()},
                 }

@@ -10,6 +10,8 @@ from pydantic import Field
 from kvtier.api.base import MAX_RANKS, Model, extra
 from kvtier.api.conditions import MAX_MESSAGE
 
+MAX_FINDINGS = 32
+
 
 class ConditionStatus(Model):
     """One condition, in the usual Kubernetes form."""
@@ -33,6 +35,25 @@ class ConditionStatus(Model):
     )
     observed_generation: int = Field(
         ge=0, description="metadata.generation of the spec that this is about."
+    )
+
+
+class FindingStatus(Model):
+    """One thing that speaks against the tier."""
+
+    severity: Literal["Error", "Warning"] = Field(
+        description="An Error makes PlacementAccepted False."
+    )
+    reason: str = Field(
+        min_length=1,
+        max_length=64,
+        pattern="^[A-Za-z0-9]+$",
+        description="One word; the runbook has a section of this name.",
+    )
+    message: str = Field(max_length=MAX_MESSAGE, description="What it is, with figures.")
+    blocks: bool | None = Field(
+        default=None,
+        description="No link can change it: with onReject Block a new tier is not made.",
     )
 
 
@@ -149,6 +170,12 @@ class KVCacheTierStatus(Model):
         max_length=16,
         description="Ready sums up SpecValid, StoreReady and GenerationCurrent.",
         json_schema_extra=extra(list_keys=["type"]),
+    )
+    findings: list[FindingStatus] = Field(
+        default_factory=list,
+        max_length=MAX_FINDINGS,
+        description="What the checks found, the heaviest first. They are of the spec that was"
+        " accepted last.",
     )
     ranks: str | None = Field(
         default=None, max_length=16, description="Ready ranks of all ranks, such as 8/8."

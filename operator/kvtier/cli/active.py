@@ -13,7 +13,7 @@ USUAL_NAMESPACE: Final = "kvtier-system"
 """Where docs/install.md puts it; asked for by those who may not look everywhere."""
 LONG_AGO: Final = 60.0
 """Seconds since a renewal after which nobody renews, with some for clocks that differ."""
-_OLD: Final = "No controller runs, all of this is old"
+_AWAY: Final = "No controller runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ async def controller(cluster: Cluster, *, now: datetime) -> Controller:
 
 def _judged(leases: list[Object], *, now: datetime) -> Controller:
     if not leases:
-        return Controller(False, f"{_OLD}: there is no Lease of one in this cluster")
+        return Controller(False, f"{_AWAY}: there is no Lease of one in this cluster")
     ages = [_age(lease, now=now) for lease in leases]
     held = [seconds for seconds in ages if seconds is not None]
     if held and min(held) < LONG_AGO:
@@ -51,7 +51,7 @@ def _judged(leases: list[Object], *, now: datetime) -> Controller:
     metadata = leases[0]["metadata"]
     name = f"Lease {metadata['namespace']}/{metadata['name']}"
     said = f"was renewed {age(min(held))} ago" if held else "is held by nobody"
-    return Controller(False, f"{_OLD}: {name} {said}")
+    return Controller(False, f"{_AWAY}: {name} {said}")
 
 
 def _age(lease: Object, *, now: datetime) -> float | None:

@@ -61,8 +61,9 @@ def _lines(shown: Screen) -> Iterator[str]:
             yield f"  {name if place == 0 else '':{width}}  {line}"
     if shown.facts:
         yield ""
-    yield from _table(shown.ranks)
-    yield ""
+    if shown.ranks:
+        yield from _table(shown.ranks)
+        yield ""
     if not shown.findings:
         yield "Findings: none"
         return

@@ -35,10 +35,15 @@ def is_ready(body: Body) -> bool:
 def text(body: Body, *, now: datetime, runs: Controller) -> str:
     """The screen, ending in a newline; ``now`` is what ages are counted to."""
     status = _status(body)
-    earning = find(status.get("conditions", ()), reasons.EARNING_ITS_KEEP)
+    conditions = status.get("conditions", ())
+    earning = find(conditions, reasons.EARNING_ITS_KEEP)
+    if not earning and _is_refused(status):
+        # A spec that was never accepted is judged by nobody.
+        reason = find(conditions, reasons.SPEC_VALID)["reason"]
+        earning = {"reason": reason, "message": "The spec is refused: nothing is made or judged."}
     return screen(
         Screen(
-            heading=[*_heading(body), *filter(None, [runs.hint])],
+            heading=[*_heading(body), *_controller(runs)],
             verdict=status.get("verdict", Verdict.UNKNOWN.value),
             reason=earning.get("reason", reasons.NOT_MEASURED),
             message=earning.get("message", NO_STATUS if not status else ""),
@@ -73,13 +78,20 @@ def _heading(body: Body) -> Iterator[str]:
     )
     generations = [f"{each['id']} ({each['state']})" for each in status.get("generations", ())]
     yield (
-        f"{'Ready' if is_ready(body) else 'Not ready'}: {status.get('ranks', '-')} ranks"
+        f"{'Ready' if is_ready(body) else 'Not ready'}: {status.get('ranks', 'no')} ranks"
         + (f", generation {', '.join(generations)}" if generations else "")
     )
     if spec.get("paused"):
         yield "Paused: nothing is changed, restarted or probed"
+    if _is_refused(status) and find(status["conditions"], reasons.EARNING_ITS_KEEP):
+        yield "The spec is refused: verdict, figures and other findings are of the one before it"
     if status and status.get("observedGeneration") != metadata.get("generation"):
         yield "The spec has changed since: the operator has not looked at it yet"
+
+
+def _controller(runs: Controller) -> Iterator[str]:
+    if runs.hint:
+        yield f"{runs.hint}. All of this is old" if runs.active is False else runs.hint
 
 
 def _facts(body: Body, *, now: datetime) -> Iterator[tuple[str, str]]:
@@ -124,22 +136,40 @@ def _row(rank: Mapping[str, Any]) -> RankRow:
 
 
 def _findings(status: Mapping[str, Any]) -> Iterator[Finding]:
-    """What conditions say that somebody may want to do something about."""
-    conditions = {each["type"]: each for each in status.get("conditions", ())}
-    # The verdict's own sentence.
-    conditions.pop(reasons.EARNING_ITS_KEEP, None)
-    ready = conditions.pop(reasons.READY, None)
-    told = [each for each in conditions.values() if each["status"] != "True" or _warns(each)]
-    if not told and ready is not None and ready["status"] != "True":
-        told = [ready]
-    for each in sorted(told, key=lambda one: one["status"] != "False"):
-        severity = Severity.ERROR if each["status"] == "False" else Severity.WARNING
-        yield Finding(each["reason"], each["message"], severity)
+    """What somebody may want to do something about: errors first, and refusals before all."""
+    found = [
+        Finding(
+            each["reason"], each["message"], Severity(each["severity"]), each.get("blocks", False)
+        )
+        for each in status.get("findings", ())
+    ]
+    conditions = status.get("conditions", ())
+    told = [
+        Finding(each["reason"], each["message"], _SEVERITIES.get(each["status"], Severity.WARNING))
+        for kind in _TOLD
+        if (each := find(conditions, kind))
+        and each["status"] != "True"
+        # A condition of the checks repeats the first of what they found.
+        and each["reason"] not in {one.reason for one in found}
+    ]
+    ready = find(conditions, reasons.READY)
+    if not (told or found) and ready.get("status", "True") != "True":
+        told = [Finding(ready["reason"], ready["message"], Severity.ERROR)]
+    yield from sorted([*told, *found], key=lambda one: one.severity is not Severity.ERROR)
 
 
-def _warns(condition: Mapping[str, Any]) -> bool:
-    accepted = condition["type"] == reasons.PLACEMENT_ACCEPTED
-    return accepted and f" {Severity.WARNING.value} " in condition["message"]
+_SEVERITIES: Final = {"False": Severity.ERROR}
+_TOLD: Final = (
+    reasons.SPEC_VALID,
+    reasons.STORE_READY,
+    reasons.GENERATION_CURRENT,
+    reasons.PLACEMENT_ACCEPTED,
+)
+"""Not Ready, which sums up, nor EarningItsKeep, which has the verdict's own sentence."""
+
+
+def _is_refused(status: Mapping[str, Any]) -> bool:
+    return find(status.get("conditions", ()), reasons.SPEC_VALID).get("status") == "False"
 
 
 def _status(body: Body) -> Mapping[str, Any]:

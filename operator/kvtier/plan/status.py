@@ -5,16 +5,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvtier.api import reasons
-from kvtier.api.conditions import Condition, merge
+from kvtier.api.conditions import Condition, bounded, merge
+from kvtier.api.status import MAX_FINDINGS
 from kvtier.api.store import Tls
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import two_digits
+from kvtier.placement.findings import Finding
 from kvtier.placement.judgement import Judgement
 from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState, is_owned_by
 from kvtier.plan.placement import domain_of
 from kvtier.plan.verdict import earning_its_keep, placement_accepted
 from kvtier.plan.waiting import not_ready
 from kvtier.render.names import engine_secret_name
+
+_ORDER = {name: place for place, name in enumerate(reasons.CONDITION_REASONS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ def project(
         ],
         "engineSecret": engine_secret_name(tier.metadata.name, live.id),
     }
+    if judgement.findings:
+        status["findings"] = [_finding(each) for each in judgement.findings[:MAX_FINDINGS]]
     domain = domain_of(tier, observed.record)
     if domain is not None:
         status["domain"] = str(domain)
@@ -123,9 +129,11 @@ def refused(
     kept = [
         condition for condition in previous.get("conditions", []) if condition["type"] not in named
     ]
-    previous["conditions"] = kept + merge(
+    said = kept + merge(
         previous.get("conditions", []), wanted, observed_generation=generation, now=now
     )
+    # What was refused before what stays of the spec of before.
+    previous["conditions"] = sorted(said, key=lambda each: _ORDER.get(each["type"], len(_ORDER)))
     return previous
 
 
@@ -281,6 +289,15 @@ def _overall(parts: Sequence[Condition]) -> Condition:
         reason=reasons.TIER_READY,
         message="The tier serves.",
     )
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    entry = {
+        "severity": finding.severity.value,
+        "reason": finding.reason,
+        "message": bounded(finding.message),
+    }
+    return entry | {"blocks": True} if finding.blocks else entry
 
 
 def _rank_status(state: RankState, *, domain: str | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Pure: the conditions that say whether a tier pays."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvtier.api import reasons
@@ -16,26 +16,27 @@ _OPEN = (reasons.LINK_NOT_DECLARED, reasons.T0_NOT_DECLARED)
 
 
 def placement_accepted(judgement: Judgement) -> Condition:
-    """False with the worst error; True, or not known without link or T0, with what warns."""
+    """False with the worst error; True, or not known without link or T0, with what warns.
+
+    The message begins with the heaviest finding and names the others, which ``status.findings``
+    has.
+    """
     errors, assessment = judgement.errors, judgement.assessment
-    if errors:
-        status, reason, told = False, errors[0].reason, f"{errors[0].message}"
-        rest = _listed((*errors[1:], *judgement.warnings))
-    elif assessment.reason in _OPEN:
-        status, reason, told = None, assessment.reason, assessment.message
-        rest = _listed(judgement.warnings)
-    else:
-        status, reason, told = True, reasons.ACCEPTED, "No check found an error."
-        rest = _listed(judgement.warnings)
     source = ""
     if assessment.link is not None and not judgement.measured:
         source = " By declared figures, not measured ones."
-    return Condition(
-        type=reasons.PLACEMENT_ACCEPTED,
-        status=status,
-        reason=reason,
-        message=f"{told}{source}{rest}",
-    )
+    if errors:
+        status, reason = False, errors[0].reason
+        told = f"{errors[0].message}{source}{_others(judgement.findings[1:])}"
+    elif assessment.reason in _OPEN:
+        status, reason = None, assessment.reason
+        told = f"{assessment.message}{_others(judgement.findings)}"
+    else:
+        status, reason, told = True, reasons.ACCEPTED, f"No check found an error.{source}"
+        if judgement.warnings:
+            first, *rest = judgement.warnings
+            told = f"{first.severity.value} {first.reason}: {first.message}{_others(rest)} {told}"
+    return Condition(type=reasons.PLACEMENT_ACCEPTED, status=status, reason=reason, message=told)
 
 
 def earning_its_keep(judgement: Judgement, *, before: Mapping[str, Any]) -> Condition:
@@ -89,5 +90,9 @@ def verdict_events(
     return events
 
 
-def _listed(findings: tuple[Finding, ...]) -> str:
-    return "".join(f" {one.severity.value} {one.reason}: {one.message}" for one in findings)
+def _others(findings: Sequence[Finding]) -> str:
+    """Findings by name: their sentences are in ``status.findings``."""
+    if not findings:
+        return ""
+    names = ", ".join(f"{one.severity.value} {one.reason}" for one in findings)
+    return f" Also in status.findings: {names}."

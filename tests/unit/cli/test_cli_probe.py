@@ -110,7 +110,10 @@ class Operator:
                     "namespace": "kvtier-system",
                     "labels": {"app.kubernetes.io/name": "kvtier"},
                 },
-                "spec": {"holderIdentity": "kvtier-0_x", "renewTime": rfc(NOW)},
+                "spec": {
+                    "holderIdentity": "kvtier-0_x",
+                    "renewTime": rfc(NOW + timedelta(hours=1)),
+                },
             }
         )
         self.cluster.watch(self._changed)
@@ -368,4 +371,4 @@ def test_without_a_controller_nobody_waits_for_a_probe(operator: Operator) -> No
     code, shown, said = asked(operator)
     assert (code, shown, operator.asked) == (1, "", [])
     assert len(said) == 1
-    assert said[0].endswith("old: Lease kvtier-system/kvtier is held by nobody")
+    assert said[0] == "No controller runs: Lease kvtier-system/kvtier is held by nobody"

@@ -164,24 +164,83 @@ def test_a_rate_that_engines_show_is_named_as_theirs(kubeconfig: NewConfig) -> N
     assert "engines prefill  8,000 tokens/s, by the engines' own metrics" in shown
 
 
-def test_what_is_wrong_is_a_finding_and_errors_come_first(kubeconfig: NewConfig) -> None:
+def findings(shown: bytes) -> list[str]:
+    lines = shown.decode().splitlines()
+    return lines[lines.index("Findings") + 1 :]
+
+
+def test_findings_are_told_one_by_one_and_errors_come_first(kubeconfig: NewConfig) -> None:
     conditions = [
-        condition("StoreReady", "False", "RanksNotReady", "rank 1: no place"),
-        condition("PlacementAccepted", "True", "Accepted", "No error. Warning ChunksUneven: 1.8"),
         condition("GenerationCurrent", "Unknown", "NotPublished", "later"),
+        condition("StoreReady", "False", "RanksNotReady", "rank 1: no place"),
+        condition("PlacementAccepted", "False", "NoPromptLongEnough", "10,001 tokens. Also in ..."),
         condition("Ready", "False", "NotReady", "see the others"),
     ]
-    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(tier(conditions=conditions)))
+    found = [
+        {
+            "severity": "Error",
+            "reason": "NoPromptLongEnough",
+            "message": "10,001 tokens.",
+            "blocks": True,
+        },
+        {"severity": "Warning", "reason": "ChunksUneven", "message": "1.8"},
+    ]
+    body = tier(conditions=conditions, findings=found)
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(body))
     assert done.returncode == 1
-    lines = done.stdout.decode().splitlines()
-    assert lines[1].startswith("Not ready: 2/2 ranks")
-    assert lines[lines.index("Findings") + 1 :] == [
+    assert done.stdout.decode().splitlines()[1].startswith("Not ready: 2/2 ranks")
+    assert findings(done.stdout) == [
         "  Error RanksNotReady",
         "    rank 1: no place",
-        "  Warning Accepted",
-        "    No error. Warning ChunksUneven: 1.8",
+        "  Error NoPromptLongEnough, refused with onReject: Block",
+        "    10,001 tokens.",
         "  Warning NotPublished",
         "    later",
+        "  Warning ChunksUneven",
+        "    1.8",
+    ]
+
+
+def test_a_refused_edit_comes_before_the_findings_of_the_spec_before(
+    kubeconfig: NewConfig,
+) -> None:
+    body = tier(findings=[{"severity": "Error", "reason": "BelowBreakEven", "message": "old"}])
+    body["status"]["conditions"] = [
+        condition("PlacementAccepted", "False", "BelowBreakEven", "old"),
+        condition("EarningItsKeep", "True", "Pays", "old"),
+        condition("SpecValid", "False", "InvalidSpec", "spec.store: no"),
+        condition("Ready", "False", "NotReady", "SpecValid is False"),
+    ]
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(body))
+    assert findings(done.stdout)[:3] == [
+        "  Error InvalidSpec",
+        "    spec.store: no",
+        "  Error BelowBreakEven",
+    ]
+    assert (
+        b"\nThe spec is refused: verdict, figures and other findings are of the one" in done.stdout
+    )
+
+
+def test_a_tier_that_was_never_accepted_has_no_empty_table(kubeconfig: NewConfig) -> None:
+    body = tier()
+    body["status"] = {
+        "observedGeneration": 1,
+        "conditions": [
+            condition("SpecValid", "False", "InvalidSpec", "spec.store: no"),
+            condition("Ready", "False", "NotReady", "SpecValid is False"),
+        ],
+    }
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(body))
+    assert done.stdout.decode().splitlines()[1:] == [
+        "Not ready: no ranks",
+        "",
+        "Verdict: Unknown (InvalidSpec)",
+        "  The spec is refused: nothing is made or judged.",
+        "",
+        "Findings",
+        "  Error InvalidSpec",
+        "    spec.store: no",
     ]
 
 
@@ -262,16 +321,16 @@ def test_a_kubeconfig_or_context_that_is_not_there_is_one_line(
     assert "none" in said
 
 
-OLD = "No controller runs, all of this is old"
+AWAY, OLD = "No controller runs", "All of this is old"
 LEASE = "Lease kvtier-system/kvtier"
 
 
 @pytest.mark.parametrize(
     ("leases", "hint"),
     [
-        ([], f"{OLD}: there is no Lease of one in this cluster"),
-        ([{"holder": None}], f"{OLD}: {LEASE} is held by nobody"),
-        ([{"renewed": 301}], f"{OLD}: {LEASE} was renewed 5 min ago"),
+        ([], f"{AWAY}: there is no Lease of one in this cluster. {OLD}"),
+        ([{"holder": None}], f"{AWAY}: {LEASE} is held by nobody. {OLD}"),
+        ([{"renewed": 301}], f"{AWAY}: {LEASE} was renewed 5 min ago. {OLD}"),
         ([{"renewed": 301}, {"renewed": 9}], None),
     ],
     ids=["none", "released", "not renewed", "one of two"],

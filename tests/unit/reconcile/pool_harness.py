@@ -82,4 +82,7 @@ def fill(operator: Operator) -> None:
 
 
 def placement_message(operator: Operator) -> str:
-    return str(operator.condition("PlacementAccepted")["message"])
+    """What the condition says, and every finding."""
+    found = operator.status().get("findings", ())
+    said = [f"{each['severity']} {each['reason']}: {each['message']}" for each in found]
+    return " ".join([operator.condition("PlacementAccepted")["message"], *said])

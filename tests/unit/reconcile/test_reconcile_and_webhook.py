@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pool_harness import placement_message
 from tier_harness import KEY, Operator, spec
 
 from kvtier.api import reasons
@@ -58,8 +59,7 @@ async def test_webhook_and_reconciler_decide_the_same(operator: Operator, case: 
     for line in decision.warnings:
         _, _, message = line.partition(": ")
         assert message in (
-            operator.condition("PlacementAccepted")["message"]
-            + operator.condition("EarningItsKeep")["message"]
+            placement_message(operator) + operator.condition("EarningItsKeep")["message"]
         )
 
 

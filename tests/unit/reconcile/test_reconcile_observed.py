@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pool_harness import add_engine, add_node
+from pool_harness import add_engine, add_node, placement_message
 from prometheus_client import generate_latest
 from tier_harness import KEY, Operator, spec
 
@@ -117,7 +117,7 @@ def observed(operator: Operator) -> int | None:
 
 
 def placement(operator: Operator) -> str:
-    return str(operator.condition("PlacementAccepted")["message"])
+    return placement_message(operator)
 
 
 async def test_engines_that_do_what_is_declared_change_nothing(

@@ -59,6 +59,7 @@ async def test_the_status_of_a_refused_tier_follows_its_ranks(
     assert ready.condition("StoreReady")["status"] == "True"
     assert ready.condition("Ready")["status"] == "False"
     assert "revision 'r2' (served: 'r1')" in ready.condition("Ready")["message"]
+    assert ready.status()["conditions"][0]["type"] == "SpecValid", "what is new comes first"
 
 
 async def test_an_invalid_spec_is_refused_by_condition(operator: Operator) -> None:

@@ -248,3 +248,39 @@ async def test_findings_are_counted(operator: Operator) -> None:
     text = generate_latest(operator.metrics.registry).decode()
     assert 'kvtier_tier_findings{namespace="serving",severity="Error",tier="demo"} 1.0' in text
     assert 'kvtier_tier_findings{namespace="serving",severity="Warning",tier="demo"} 1.0' in text
+
+
+async def test_findings_are_in_the_status_one_by_one_the_heaviest_first(
+    operator: Operator,
+) -> None:
+    slow = {"domain": "zone", "bitsPerSecond": "40M", "roundTrip": "50us"}
+    body = hopeless()
+    body["placement"] = {"links": [slow]}
+    operator.apply(body)
+    await operator.settle()
+    findings = operator.status()["findings"]
+    errors = [each["severity"] == "Error" for each in findings]
+    assert errors == sorted(errors, reverse=True)
+    assert sum(errors) >= 2
+    assert findings[0]["reason"] == "NoPromptLongEnough"
+    assert findings[0]["blocks"] is True
+    message = operator.condition("PlacementAccepted")["message"]
+    assert message.startswith(findings[0]["message"])
+    for each in findings[1:]:
+        assert f"{each['severity']} {each['reason']}" in message
+        assert each["message"] not in message, "its sentence is said once"
+
+
+async def test_a_condition_that_warns_begins_with_the_warning(operator: Operator) -> None:
+    body = tier()
+    body["workload"]["hitTokens"] = [
+        {"quantile": "0.5", "tokens": 8192},
+        {"quantile": "1", "tokens": 2_000_000},
+    ]
+    operator.apply(body)
+    await operator.settle()
+    first = operator.status()["findings"][0]
+    accepted = operator.condition("PlacementAccepted")
+    assert (accepted["status"], accepted["reason"]) == ("True", "Accepted")
+    assert accepted["message"].startswith(f"Warning {first['reason']}: {first['message']}")
+    assert "No check found an error." in accepted["message"]

@@ -24,6 +24,8 @@ from kvtier.redact import redact
 
 MOST_ENGINES: Final = 64
 MOST_TOKENS: Final = 4_000_000
+MOST_PREFIXES: Final = 1_000_000
+PREFIXES: Final = 8
 NOT_RIGHT: Final = 1
 
 
@@ -55,10 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     load_.add_argument(
         "--prefixes",
-        type=_count(1, 1_000_000),
-        default=8,
+        type=_count(1, MOST_PREFIXES),
         metavar="N",
-        help="how many beginnings prompts share (8)",
+        help="how many beginnings prompts share (8, or what half the store holds)",
     )
     load_.add_argument(
         "--prefix-tokens",
@@ -128,6 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         text = report.table(document)
     print(redact(text, connection.password), end="")
+    if why := report.nothing_reached(connection, results):
+        _say(redact(why, connection.password))
     return report.exit_code(results)
 
 
@@ -160,13 +163,34 @@ def _workload(arguments: argparse.Namespace, connection: Connection) -> Workload
             f"--prefix-tokens: {prefix} is more than the prompt; give at most --prompt-tokens, "
             f"which is {prompt}"
         )
+    fitting = _fitting(connection, prefix)
+    prefixes = min(PREFIXES, fitting) if arguments.prefixes is None else arguments.prefixes
+    if prefixes > 2 * fitting:
+        _say(
+            f"{prefixes:,} beginnings of {prefix:,} tokens do not fit: the store holds "
+            f"{connection.capacity_tokens:,}, and few will be hit; --prefixes {fitting} leaves room"
+        )
     return Workload(
         rate=arguments.rate,
         prompt_tokens=prompt,
-        prefixes=arguments.prefixes,
+        prefixes=prefixes,
         prefix_tokens=prefix,
         seed=arguments.seed,
     )
+
+
+def _fitting(connection: Connection, prefix_tokens: int) -> int:
+    """How many beginnings half the store holds, at least one; the other half is for the rest of
+    prompts, which is stored too."""
+    chunks = prefix_tokens // connection.chunk_tokens
+    if connection.capacity_tokens is None or not chunks:
+        return MOST_PREFIXES
+    half = connection.capacity_tokens // connection.chunk_tokens // 2
+    return max(1, half // chunks)
+
+
+def _say(line: str) -> None:
+    print(f"kvtier: {line}", file=sys.stderr, flush=True)
 
 
 def _count(least: int, most: int) -> Callable[[str], int]:

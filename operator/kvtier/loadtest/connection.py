@@ -26,7 +26,8 @@ class Connection:
 
     ``chunk_bytes`` is a whole chunk, all ranks together; ``kv_ranks`` are the objects that a rank
     keeps of a chunk it holds, by their part of the wire key. ``prefill_rates`` are (prompt length
-    in tokens, tokens/s of one engine), sorted. ``ca_file`` is None without TLS. Seconds, bytes.
+    in tokens, tokens/s of one engine), sorted. ``capacity_tokens`` are what all ranks hold, None
+    where the Secret does not say. ``ca_file`` is None without TLS. Seconds, bytes.
     """
 
     tier: str
@@ -46,6 +47,7 @@ class Connection:
     request_timeout: float
     ca_file: str | None
     ranks: tuple[RankAddress, ...]
+    capacity_tokens: int | None = None
 
     @property
     def object_bytes(self) -> int:
@@ -124,4 +126,5 @@ def _parse(document: dict[str, Any], directory: Path) -> Connection:
         request_timeout=float(document["requestTimeoutSeconds"]),
         ca_file=str(directory / CA_FILE) if document.get("tls") else None,
         ranks=ranks,
+        capacity_tokens=int(capacity) if (capacity := document.get("capacityTokens")) else None,
     )

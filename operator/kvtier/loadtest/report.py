@@ -118,6 +118,24 @@ def exit_code(results: Results) -> int:
     return int(bad or not any(rank.answered for rank in results.ranks))
 
 
+def nothing_reached(connection: Connection, results: Results) -> str | None:
+    """Why the run was in vain, in one line; None if any rank ever answered."""
+    if any(rank.answered for rank in results.ranks):
+        return None
+    said = "no rank ever answered"
+    if not results.outages:
+        return f"{said}, and none failed: the run was ended too early"
+    outage = results.outages[0]
+    host = next(each.host for each in connection.ranks if each.rank == outage.rank)
+    if not outage.reason.startswith(f"{host}: "):
+        return f"{said}: rank {outage.rank} ({host}): {outage.reason}"
+    why = outage.reason.removeprefix(f"{host}: ")
+    return (
+        f"{said}: {host} was not resolved ({why}); ranks have names of the cluster's own DNS: run "
+        "it there, as the pod in docs/loadtest.md"
+    )
+
+
 def table(report: Document) -> str:
     """The document for people; the timeline is left to the JSON."""
     return "".join(f"{line}\n" for line in _lines(report))
@@ -161,12 +179,30 @@ def _lines(report: Document) -> Iterator[str]:
             f"{bandwidth:>11} {rank['errors']:>7} {rank['stalls']:>7} "
             f"{seconds(rank['longestStallSeconds']):>8}"
         )
-    for outage in report["outages"]:
-        until = outage["to"] or "the end"
+    yield from _outage_lines(report["outages"])
+
+
+def _outage_lines(outages: Sequence[Document]) -> Iterator[str]:
+    """One line for all outages of a rank and kind: when the first began and the last ended, and
+    the longest that ended."""
+    groups: dict[tuple[int, str], list[Document]] = {}
+    for outage in outages:
+        groups.setdefault((outage["rank"], outage["kind"]), []).append(outage)
+    for (rank, kind), group in sorted(groups.items()):
+        first, last = group[0], group[-1]
+        until = last["to"] or "the end"
+        lengths = [_length(each) for each in group if each["to"] is not None]
+        count = f" {len(group)} times" if len(group) > 1 else ""
+        longest = f", {seconds(max(lengths))} at most" if len(group) > 1 and lengths else ""
         yield (
-            f"  rank {outage['rank']} {outage['kind']} from {outage['from']} to {until}: "
-            f"{outage['reason']}"
+            f"  rank {rank} {kind}{count} from {first['from']} to {until}{longest}: "
+            + (first["reason"])
         )
+
+
+def _length(outage: Document) -> float:
+    begin, end = (datetime.fromisoformat(outage[name]) for name in ("from", "to"))
+    return (end - begin).total_seconds()
 
 
 def _spread(values: list[float]) -> Document:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -108,6 +109,33 @@ def test_nothing_reachable_fails_and_says_why(local_tier: NewLocalTier) -> None:
     assert lines[0].startswith("Tier models/chat, generation ")
     told = sorted(line.partition(" from ")[0] for line in lines[-2:])
     assert told == ["  rank 0 refused", "  rank 1 refused"]
+    assert done.stderr.decode().startswith("kvtier: no rank ever answered: rank ")
+
+
+def test_a_name_of_the_clusters_dns_is_named_outside_of_it(local_tier: NewLocalTier) -> None:
+    tier = local_tier()
+    ranks = tier.connection()["ranks"]
+    tier.change(ranks=[rank | {"host": f"chat-r{rank['rank']}.models.svc"} for rank in ranks])
+    done = kvtier_process("loadtest", "--secret-dir", tier.secret, *LOAD, "--duration", "300ms")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"kvtier: no rank ever answered: chat-r\d.models.svc was not resolved \(.+\); ranks have "
+        r"names of .*\n",
+        done.stderr.decode(),
+    )
+
+
+def test_what_does_not_fit_the_store_is_told_at_once(local_tier: NewLocalTier) -> None:
+    tier = local_tier()
+    tier.change(capacityTokens=4096)
+    arguments = ("loadtest", "--secret-dir", tier.secret, "--duration", "300ms", "-o", "json")
+    done = kvtier_process(*arguments, *LOAD, "--prefixes", "4")
+    assert done.stderr.decode() == (
+        "kvtier: 4 beginnings of 1,536 tokens do not fit: the store holds 4,096, and few will be "
+        "hit; --prefixes 1 leaves room\n"
+    )
+    without = [each for each in LOAD if each not in ("--prefixes", "2")]
+    assert kvtier_process(*arguments, *without).stderr == b""
 
 
 @pytest.mark.parametrize(

@@ -178,3 +178,41 @@ def test_every_field_of_the_report_is_documented(connection: Connection) -> None
     assert len(fields) > 30
     missing = [name for name in fields if f"`{name}`" not in text]
     assert not missing
+
+
+def test_outages_of_a_rank_and_kind_are_one_line(connection: Connection) -> None:
+    begin = 1_800_000_000.0
+    outages = [
+        Outage(rank=1, kind=Kind.TIMEOUT, reason="late", begin=begin + at, end=begin + at + length)
+        for at, length in ((0, 0.25), (2, 1.5), (4, 0.5))
+    ] + [Outage(rank=1, kind=Kind.REFUSED, reason="nobody", begin=begin + 5)]
+    text = report.table(report.document(connection, results(outages=outages)))
+    assert [line for line in text.splitlines() if line.startswith("  rank ")] == [
+        "  rank 1 refused from 2027-01-15T08:00:05.000Z to the end: nobody",
+        "  rank 1 timeout 3 times from 2027-01-15T08:00:00.000Z to 2027-01-15T08:00:04.500Z, 1.5 s "
+        "at most: late",
+    ]
+
+
+def in_vain(connection: Connection, reason: str) -> str | None:
+    outages = [Outage(rank=0, kind=Kind.OTHER, reason=reason, begin=1_800_000_000.0)]
+    ranks = [RankMeasures(rank=0), RankMeasures(rank=1)]
+    return report.nothing_reached(connection, results(ranks=ranks, outages=outages))
+
+
+def test_a_name_that_is_not_resolved_is_told_with_where_to_run(connection: Connection) -> None:
+    host = connection.ranks[0].host
+    said = in_vain(connection, f"{host}: Name or service not known")
+    assert said is not None
+    assert said.startswith(
+        f"no rank ever answered: {host} was not resolved (Name or service not known)"
+    )
+    assert "run it there, as the pod in docs/loadtest.md" in said
+
+
+def test_without_any_answer_the_first_reason_is_told(connection: Connection) -> None:
+    host = connection.ranks[0].host
+    assert in_vain(connection, "connection refused") == (
+        f"no rank ever answered: rank 0 ({host}): connection refused"
+    )
+    assert report.nothing_reached(connection, results()) is None

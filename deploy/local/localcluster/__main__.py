@@ -10,7 +10,7 @@ from types import FrameType
 
 from . import build, checks, cluster
 from .errors import ClusterError
-from .settings import Instance, state_root
+from .settings import CHECKOUT, DEFAULT_NAME, Instance, state_root
 
 
 def _arguments() -> argparse.Namespace:
@@ -23,10 +23,12 @@ def _arguments() -> argparse.Namespace:
         "down": "stop it and remove everything it left on this machine",
         "status": "say what runs; exit code 1 unless all is well",
         "images": "build the images that are missing and import them into every node",
-        "env": "print shell lines: KUBECONFIG, PATH, and the paths of the tools",
+        "env": "print shell lines for one that runs: KUBECONFIG, PATH, and the paths of the tools",
     }
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--name", default="kvtier", help="which instance (default: kvtier)")
+    common.add_argument(
+        "--name", default=DEFAULT_NAME, help=f"which instance (default: {DEFAULT_NAME})"
+    )
     common.add_argument(
         "--offset",
         type=int,
@@ -51,6 +53,8 @@ def _status(instance: Instance) -> int:
     rows = cluster.processes(instance)
     if not any(process for _, process in rows):
         print(f"cluster {instance.name} is down")
+        if others := cluster.running():
+            print(f"running: {', '.join(others)}")
         return 1
     for name, process in rows:
         print(f"{name:32} {f'pid {process.pid}' if process else 'DEAD'}")
@@ -61,6 +65,8 @@ def _status(instance: Instance) -> int:
 
 
 def _env(instance: Instance) -> None:
+    if instance.name not in cluster.running():
+        raise cluster.not_there(instance)
     tools = cluster.tools()
     lines = {
         "KUBECONFIG": instance.kubeconfig,
@@ -74,7 +80,10 @@ def _env(instance: Instance) -> None:
     for name, value in lines.items():
         print(f"export {name}={shlex.quote(str(value))}")
     directories = dict.fromkeys(str(Path(tools[name]).parent) for name in ("kubectl", "helm"))
-    print(f'export PATH={shlex.quote(":".join(directories))}:"$PATH"')
+    # Last, since it has a Python too.
+    own = CHECKOUT / ".venv" / "bin"
+    last = f":{shlex.quote(str(own))}" if (own / "kvtier").exists() else ""
+    print(f'export PATH={shlex.quote(":".join(directories))}:"$PATH"{last}')
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -17,7 +17,7 @@ from .settings import LOCAL, cache_root
 
 MODULES = LOCAL / "build"
 MINIMUM_GO = (1, 26)
-PROGRESS_SECONDS = 15.0
+PROGRESS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,11 @@ def build() -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
         total = sum(target.seconds for target in left)
         names = ", ".join(target.module for target in left)
-        print(f"building {names}: once, about {total / 60:.0f} minutes on two cores", flush=True)
+        minutes = -(-total // 300) * 5
+        print(
+            f"building {names}: once, about {minutes} min on two idle cores, longer on busy ones",
+            flush=True,
+        )
         for target in left:
             _build_one(target=target, root=root)
 
@@ -114,9 +118,12 @@ def _build_one(*, target: Target, root: Path) -> None:
     # The caller's GOFLAGS must not change what is built.
     env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
     started = time.monotonic()
+    print(f"  {target.module}: fetching its modules (log of its build: {log})", flush=True)
+    total = _count_packages(target, env=env)
     with log.open("wb") as output:
+        # -v is no part of what is built, and not of its key: each package as it is compiled.
         process = subprocess.Popen(
-            [*target.command, "-o", f"{out}/", *target.packages],
+            [*target.command, "-v", "-o", f"{out}/", *target.packages],
             cwd=MODULES / target.module,
             env=env,
             stdout=output,
@@ -128,21 +135,16 @@ def _build_one(*, target: Target, root: Path) -> None:
                     code = process.wait(timeout=PROGRESS_SECONDS)
                     break
                 except subprocess.TimeoutExpired:
-                    done = [name for name in target.built if (out / name).exists()]
-                    spent = time.monotonic() - started
-                    late = "" if spent < 2 * target.seconds else f"; busy machine? log: {log}"
-                    print(
-                        f"  {target.module}: {spent:.0f} s of about {target.seconds} s, "
-                        f"{len(done)} of {len(target.built)} binaries{late}",
-                        flush=True,
-                    )
+                    now = progress(log.read_text(errors="replace"), total=total)
+                    minutes = (time.monotonic() - started) / 60
+                    print(f"  {target.module}: {minutes:.0f} min, {now}", flush=True)
         except BaseException:
             process.kill()
             process.wait()
             raise
     if code:
-        lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
-        raise ClusterError(f"building {target.module} failed: {lines[-1]} (all of it: {log})")
+        why = failure(log.read_text(errors="replace"))
+        raise ClusterError(f"building {target.module} failed: {why} (all of it: {log})")
     for built, name in zip(target.built, target.binaries, strict=True):
         # Go names a binary after its module's last path element; ours of "." after our module.
         (out / built).rename(out / name)
@@ -150,3 +152,35 @@ def _build_one(*, target: Target, root: Path) -> None:
     out.chmod(0o755)
     out.rename(target.directory)
     print(f"  {target.module}: built in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def progress(log: str, *, total: int | None) -> str:
+    """How far a build is, by what `go build -v` has told. What a cache has is not told of."""
+    packages = [line for line in log.splitlines() if _is_package(line)]
+    if not packages:
+        return "nothing compiled yet"
+    most = f" of {total:,} at most" if total else ""
+    return f"{len(packages):,} packages compiled{most}, now {packages[-1]}"
+
+
+def failure(log: str) -> str:
+    """The last line that is more than the name of a package."""
+    lines = [line for line in log.strip().splitlines() if not _is_package(line)]
+    return lines[-1] if lines else "no output"
+
+
+def _is_package(line: str) -> bool:
+    return bool(line) and " " not in line and ":" not in line
+
+
+def _count_packages(target: Target, *, env: dict[str, str]) -> int | None:
+    """All packages that the target is made of; None if that cannot be told, as the build will."""
+    done = subprocess.run(
+        ["go", "list", "-deps", *target.packages],
+        cwd=MODULES / target.module,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return None if done.returncode else len(done.stdout.splitlines())

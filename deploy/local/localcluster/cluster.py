@@ -25,7 +25,7 @@ from . import (
 from .components import Component
 from .errors import CannotRun, ClusterError
 from .processes import Process, Records, find_by_title, kill
-from .settings import CONTROL_PLANE, GPUS_PER_NODE, NODES, Instance, state_root
+from .settings import CONTROL_PLANE, DEFAULT_NAME, GPUS_PER_NODE, NODES, Instance, state_root
 
 API_SECONDS = 90.0
 NODE_SECONDS = 90.0
@@ -233,11 +233,34 @@ def _write_facts(instance: Instance) -> None:
     unfinished.rename(instance.facts)
 
 
+def running() -> list[str]:
+    """Names of the instances whose control plane runs."""
+    rows = [json.loads(found.read_text()) for found in state_root().glob("*/cluster.json")]
+    found = [Instance(name=row["name"], offset=row["offset"]) for row in rows]
+    control_plane = machines.machine_record(CONTROL_PLANE)
+    return sorted(each.name for each in found if records(each).get(control_plane))
+
+
+def not_there(instance: Instance) -> ClusterError:
+    """That the instance does not run, and which do."""
+    others = running()
+    name = "" if instance.name == DEFAULT_NAME else f" --name {instance.name}"
+    return ClusterError(
+        f"cluster {instance.name} does not run: start it by `cluster up{name}`"
+        + (f", or give one that does: --name {' or '.join(others)}" if others else "")
+    )
+
+
 def load_images(instance: Instance) -> None:
     """Build the images that the cache lacks and import them where they are missing."""
     if records(instance).get(machines.machine_record(CONTROL_PLANE)) is None:
-        raise ClusterError(f"cluster {instance.name} is down: run `cluster up` first")
+        raise not_there(instance)
     started = time.monotonic()
+    print(
+        "making the container images that are missing, and importing them into every node: "
+        "minutes the first time, seconds after that",
+        flush=True,
+    )
     wanted = images.all_images()
     count = load.load(instance, wanted)
     for image in wanted:

@@ -34,6 +34,7 @@ NODES = (
 )
 GPUS_PER_NODE = 8
 CONTROL_PLANE = "control-plane"
+DEFAULT_NAME = "kvtier"
 
 
 def cache_root() -> Path:

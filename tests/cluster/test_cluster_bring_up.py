@@ -56,15 +56,15 @@ def test_a_person_sees_a_tier_become_ready_and_what_it_must_beat(new_tier: NewTi
     tier.kubectl("wait", "--for=condition=Ready", f"--timeout={READY_SECONDS:g}s", "kvt/chat")
     header, row = tier.kubectl("get", "kvt").splitlines()
     assert header.split() == ["NAME", "READY", "RANKS", "VERDICT", "RATIO", "GENERATION", "AGE"]
-    name, ready, ranks, verdict, ratio, generation, _ = row.split()
+    # Without a ratio: nothing was measured.
+    name, ready, ranks, verdict, generation, _ = row.split()
     status = tier.body()["status"]
     assert (name, ready, ranks, verdict) == ("chat", "True", "2/2", "Unknown")
-    assert float(ratio) == status["measured"]["ratio"]
+    assert "measured" not in status
     assert status["engineSecret"] == f"chat-engine-{generation}"
-    # 512 bytes a token at 20,000 tokens/s; the declared link carries 10 Gb/s.
+    # 512 bytes a token at 20,000 tokens/s.
     assert status["breakEven"]["bytesPerToken"] == 512
     assert status["breakEven"]["bytesPerSecond"] == pytest.approx(512 * 20_000, rel=0.05)
-    assert float(ratio) == pytest.approx(10e9 / 8 / (512 * 20_000), rel=0.05)
     accepted = condition(tier.body(), "PlacementAccepted")
     assert (accepted["status"], accepted["reason"]) == ("True", "Accepted")
     earning = condition(tier.body(), "EarningItsKeep")

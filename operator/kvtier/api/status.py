@@ -196,7 +196,7 @@ class KVCacheTierStatus(Model):
         default=None, description="What has to hold for the tier to pay."
     )
     measured: MeasuredStatus | None = Field(
-        default=None, description="The link that the verdict used."
+        default=None, description="The link that the verdict used. Absent until it is measured."
     )
     verdict: Literal["Unknown", "Pays", "PaysWhenLong", "PaysUnderLoad", "NeverPays"] | None = (
         Field(

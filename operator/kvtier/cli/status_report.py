@@ -7,7 +7,7 @@ from typing import Any, Final
 from kvtier.api import reasons
 from kvtier.api.conditions import find
 from kvtier.breakeven.assessment import Evidence, Verdict
-from kvtier.breakeven.words import age, digits, gigabits, seconds, size
+from kvtier.breakeven.words import age, counted, digits, gigabits, seconds, size
 from kvtier.cli.active import Controller
 from kvtier.cli.screen import RankRow, Screen, screen
 from kvtier.placement.findings import Finding, Severity
@@ -74,7 +74,8 @@ def _heading(body: Body) -> Iterator[str]:
     model, pool = spec.get("model") or {}, spec.get("pool") or {}
     yield (
         f"Tier {metadata['namespace']}/{metadata['name']}: {model.get('name')}, KV in "
-        f"{model.get('kvCacheDtype')}, {pool.get('ranks')} ranks, striping {pool.get('striping')}"
+        f"{model.get('kvCacheDtype')}, {counted(pool.get('ranks', 0), 'rank')}, "
+        f"striping {pool.get('striping')}"
     )
     generations = [f"{each['id']} ({each['state']})" for each in status.get("generations", ())]
     yield (
@@ -114,6 +115,8 @@ def _facts(body: Body, *, now: datetime) -> Iterator[tuple[str, str]]:
             + ratio,
         )
         yield "known from", _source(measured, now=now)
+    elif figures:
+        yield "link", "not measured"
     if "minimumHitTokens" in figures:
         yield "minimum hit", f"{figures['minimumHitTokens']:,} tokens"
     if "domain" in status:

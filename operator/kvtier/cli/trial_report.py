@@ -9,7 +9,7 @@ from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, Verdict
 from kvtier.breakeven.tier import curve
-from kvtier.breakeven.words import digits, gigabits, seconds, size
+from kvtier.breakeven.words import counted, digits, gigabits, seconds, size
 from kvtier.cli import output
 from kvtier.cli.screen import RankRow, Screen, screen
 from kvtier.placement.findings import Finding
@@ -97,7 +97,7 @@ def text(trial: Trial, *, kept: Kept | None) -> str:
     shown = Screen(
         heading=(
             f"Tier {trial.tier.metadata.name}: {spec.model.name}, KV in "
-            f"{spec.model.kv_cache_dtype.value}, {spec.pool.ranks} ranks, striping "
+            f"{spec.model.kv_cache_dtype.value}, {counted(spec.pool.ranks, 'rank')}, striping "
             f"{spec.pool.striping.value}",
             "; ".join([f"On this machine: {trial.server}, loopback only", *trial.changes]),
         ),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from kvtier.breakeven.words import counted
 from kvtier.generation.acl import acl_revision
 from kvtier.placement.findings import Finding
 from kvtier.plan import tls
@@ -174,5 +175,5 @@ def _described(
         lines.append(f"change {apply.field} of {kind} {name}")
     lines += [f"{_VERBS[type(action)]} of rank {action.rank}" for action in actions]
     if restarting:
-        lines.append(f"restart {restarting} ranks")
+        lines.append(f"restart {counted(restarting, 'rank')}")
     return tuple(lines)

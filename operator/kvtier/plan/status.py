@@ -82,12 +82,12 @@ def project(
     if domain is not None:
         status["domain"] = str(domain)
     link = assessment.measured()
-    if link is not None:
+    if link is not None and judgement.measured:
+        # A declared link is in the spec, and nothing here may look as if somebody had measured it.
         status["measured"] = link | {
-            name: two_digits(link[name]) for name in ("roundTripSeconds", "ratio")
+            "bytesPerSecond": int(two_digits(link["bytesPerSecond"])),
+            **{name: two_digits(link[name]) for name in ("roundTripSeconds", "ratio")},
         }
-        if judgement.measured:
-            status["measured"]["bytesPerSecond"] = int(two_digits(link["bytesPerSecond"]))
     return status
 
 
@@ -152,8 +152,12 @@ def _store_of_a_refused(
         type=reasons.STORE_READY,
         status=True,
         reason=reasons.ALL_RANKS_READY,
-        message=f"All {total} ranks are ready, as the spec was before.",
+        message=f"{_all(total)} ready, as the spec was before.",
     )
+
+
+def _all(total: int) -> str:
+    return "The only rank is" if total == 1 else f"All {total} ranks are"
 
 
 def _same_node(entry: Mapping[str, Any], state: RankState) -> str | None:
@@ -189,7 +193,7 @@ def _store_ready(observed: Observed, *, plan: Plan, outcome: Outcome, ready: int
         type=reasons.STORE_READY,
         status=True,
         reason=reasons.ALL_RANKS_READY,
-        message=f"All {total} ranks are ready with the wanted settings." + _renewal(outcome),
+        message=f"{_all(total)} ready with the wanted settings." + _renewal(outcome),
     )
 
 

@@ -1,7 +1,6 @@
 """The real helm binaries, 4 and 3, from the local cluster's cache."""
 
-import shlex
-import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,14 @@ from chart_helm import ROOT, Helm
 
 @pytest.fixture(scope="session")
 def helm_binaries() -> dict[int, str]:
-    """Version -> path, from `deploy/local/cluster env`."""
-    run = subprocess.run(
-        [str(ROOT / "deploy/local/cluster"), "env"], capture_output=True, text=True, timeout=60
-    )
-    assert run.returncode == 0, run.stderr
-    exports = dict(
-        word.split("=", 1)
-        for line in run.stdout.splitlines()
-        for word in shlex.split(line.removeprefix("export "))
-        if "=" in word
-    )
-    binaries = {4: exports["HELM"], 3: exports["HELM3"]}
+    """Version -> path."""
+    sys.path.insert(0, str(ROOT / "deploy" / "local"))
+    try:
+        from localcluster import build
+    finally:
+        sys.path.pop(0)
+    built = build.binaries()
+    binaries = {4: str(built["helm"]), 3: str(built["helm3"])}
     for binary in binaries.values():
         assert Path(binary).exists(), f"{binary} is missing: run `deploy/local/cluster build`"
     return binaries

@@ -359,3 +359,14 @@ def test_who_may_read_no_lease_is_told_that_it_is_not_known(kubeconfig: NewConfi
     assert "\nWhether a controller runs is not known: that takes the right to list leases" in shown
     found = json.loads(kvtier("status", "chat", "-o", "json", "--kubeconfig", config).stdout)
     assert found["controllerActive"] is None
+
+
+def test_a_link_that_nobody_measured_is_told_as_that_and_one_rank_is_one(
+    kubeconfig: NewConfig,
+) -> None:
+    body = tier()
+    del body["status"]["measured"]
+    body["spec"]["pool"]["ranks"] = 1
+    lines = kvtier("status", "chat", "--kubeconfig", kubeconfig(body)).stdout.decode().splitlines()
+    assert "  link             not measured" in lines
+    assert ", 1 rank, striping" in lines[0]

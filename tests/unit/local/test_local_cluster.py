@@ -12,6 +12,8 @@ sys.path.insert(0, str(LOCAL))
 from localcluster import build  # noqa: E402
 from localcluster.processes import Records  # noqa: E402
 
+sys.path.remove(str(LOCAL))
+
 
 def cluster(
     state: Path, *arguments: str, instances: tuple[str, ...] = ()

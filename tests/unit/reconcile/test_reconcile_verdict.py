@@ -113,6 +113,7 @@ async def test_a_link_that_was_declared_gives_no_verdict(operator: Operator) -> 
     operator.apply(tier())
     await operator.settle()
     assert operator.status()["verdict"] == "Unknown"
+    assert "measured" not in operator.status(), "a declared ratio beside 'not measured' misleads"
     earning = operator.condition("EarningItsKeep")
     assert (earning["status"], earning["reason"]) == ("Unknown", "NotMeasured")
     assert earning["message"].startswith("Not measured. By the declared figures Pays: ")

@@ -106,9 +106,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     connection = _connection(arguments)
+    workload = _workload(arguments, connection)
+    # What a pod says on standard error is in the midst of its log: a document has it within.
+    as_json = arguments.output == "json"
+    unfit = _does_not_fit(connection, workload)
+    if unfit and not as_json:
+        _say(unfit)
     plan = Plan(
         connection=connection,
-        workload=_workload(arguments, connection),
+        workload=workload,
         engines=arguments.engines,
         seconds=arguments.duration,
         max_bytes=arguments.max_bytes,
@@ -124,13 +130,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"kvtier: {error}", file=sys.stderr)
         return NOT_RIGHT
     document = report.document(connection, results)
-    if arguments.output == "json":
-        text = output.document(document, "json")
+    in_vain = report.nothing_reached(connection, results)
+    if as_json:
+        text = output.document(document | {"notes": list(filter(None, (unfit, in_vain)))}, "json")
     else:
         text = report.table(document)
-    print(redact(text, connection.password), end="")
-    if why := report.nothing_reached(connection, results):
-        _say(redact(why, connection.password))
+    print(redact(text, connection.password), end="", flush=True)
+    if in_vain and not as_json:
+        _say(redact(in_vain, connection.password))
     return report.exit_code(results)
 
 
@@ -163,19 +170,27 @@ def _workload(arguments: argparse.Namespace, connection: Connection) -> Workload
             f"--prefix-tokens: {prefix} is more than the prompt; give at most --prompt-tokens, "
             f"which is {prompt}"
         )
-    fitting = _fitting(connection, prefix)
-    prefixes = min(PREFIXES, fitting) if arguments.prefixes is None else arguments.prefixes
-    if prefixes > 2 * fitting:
-        _say(
-            f"{prefixes:,} beginnings of {prefix:,} tokens do not fit: the store holds "
-            f"{connection.capacity_tokens:,}, and few will be hit; --prefixes {fitting} leaves room"
-        )
+    prefixes = arguments.prefixes
+    if prefixes is None:
+        prefixes = min(PREFIXES, _fitting(connection, prefix))
     return Workload(
         rate=arguments.rate,
         prompt_tokens=prompt,
         prefixes=prefixes,
         prefix_tokens=prefix,
         seed=arguments.seed,
+    )
+
+
+def _does_not_fit(connection: Connection, workload: Workload) -> str | None:
+    """That beginnings evict each other, in one line."""
+    fitting = _fitting(connection, workload.prefix_tokens)
+    if workload.prefixes <= 2 * fitting:
+        return None
+    return (
+        f"{workload.prefixes:,} beginnings of {workload.prefix_tokens:,} tokens do not fit: the "
+        f"store holds {connection.capacity_tokens:,}, and few will be hit; --prefixes {fitting} "
+        "leaves room"
     )
 
 

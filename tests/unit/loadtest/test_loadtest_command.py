@@ -128,14 +128,19 @@ def test_a_name_of_the_clusters_dns_is_named_outside_of_it(local_tier: NewLocalT
 def test_what_does_not_fit_the_store_is_told_at_once(local_tier: NewLocalTier) -> None:
     tier = local_tier()
     tier.change(capacityTokens=4096)
-    arguments = ("loadtest", "--secret-dir", tier.secret, "--duration", "300ms", "-o", "json")
-    done = kvtier_process(*arguments, *LOAD, "--prefixes", "4")
-    assert done.stderr.decode() == (
-        "kvtier: 4 beginnings of 1,536 tokens do not fit: the store holds 4,096, and few will be "
-        "hit; --prefixes 1 leaves room\n"
+    arguments = ("loadtest", "--secret-dir", tier.secret, "--duration", "300ms", *LOAD)
+    said = (
+        "4 beginnings of 1,536 tokens do not fit: the store holds 4,096, and few will be hit; "
+        "--prefixes 1 leaves room"
     )
-    without = [each for each in LOAD if each not in ("--prefixes", "2")]
-    assert kvtier_process(*arguments, *without).stderr == b""
+    done = kvtier_process(*arguments, "--prefixes", "4")
+    assert done.stderr.decode() == f"kvtier: {said}\n"
+    without = [each for each in arguments if each not in ("--prefixes", "2")]
+    assert kvtier_process(*without).stderr == b""
+    # A pod's log has both streams: nothing may stand beside a document.
+    document = kvtier_process(*arguments, "--prefixes", "4", "-o", "json")
+    assert document.stderr == b""
+    assert json.loads(document.stdout)["notes"] == [said]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from kvtier.reconcile.lease import LABEL
 
 USUAL_NAMESPACE: Final = "kvtier-system"
 """Where docs/install.md puts it; asked for by those who may not look everywhere."""
-LONG_AGO: Final = 60.0
-"""Seconds since a renewal after which nobody renews, with some for clocks that differ."""
+LONG_AGO: Final = 30.0
+"""Seconds since a renewal, of which there is one every 5, with some for clocks that differ. A
+controller that was uninstalled may not have given its Lease back: its rights went first."""
 _AWAY: Final = "No controller runs"
 
 

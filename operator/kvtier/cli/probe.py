@@ -159,11 +159,11 @@ class _Tier:
 async def _may_come(tier: _Tier, *, ends: float, waits: bool) -> None:
     """Wait for the probe that runs already, if any. Raises _NoProbe if none can come."""
     body, engines = await tier.read(), await tier.engines()
-    if why := probe_report.obstacle(body, engines):
-        raise _NoProbe(why)
     runs = await controller(tier.cluster, now=datetime.now(UTC))
     if runs.active is False:
         raise _NoProbe(runs.hint)
+    if why := probe_report.obstacle(body, engines):
+        raise _NoProbe(why)
     if waits and await tier.job():
         # Of its figure nobody could tell whether it is of before the request.
         _say("a probe runs already; another is asked for once it has ended")

@@ -32,11 +32,8 @@ SPEC = {
 WORKERS = 8
 PATIENCE = 120.0
 """Seconds for a connection or a request: how a timeout ends a hit is another test's matter."""
-LEAST, MOST = 0.85, 2.2
-"""Of LMCache's time the model's may be. Less only by what a token bucket lets pass at once. More,
-because the probe gives W x the slower rank: two that share a narrow link share it unevenly (0.2 to
-0.5 of 0.5 x B*), and in a hit the slower one gets all of it once the faster has its part. Verdicts
-must agree whatever this allows."""
+LEAST, MOST = 0.85, 1.2
+"""Of LMCache's time the model's may be."""
 
 
 @dataclass(frozen=True, slots=True)

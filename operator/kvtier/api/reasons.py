@@ -193,6 +193,7 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         PAYS_WHEN_LONG,
         PAYS_UNDER_LOAD,
         BELOW_BREAK_EVEN,
+        LINK_QUEUE_UNSTABLE,
         NOT_MEASURED,
         LINK_NOT_DECLARED,
         T0_NOT_DECLARED,

@@ -114,10 +114,16 @@ class Assessment:
     message: str
 
     @property
+    def link_full(self) -> bool:
+        """Whether the declared requests ask for more than the link carries."""
+        load, rate = self.load, self.requests_per_second
+        return load is not None and rate is not None and load.link.utilisation(rate) >= 1
+
+    @property
     def loaded(self) -> bool:
         """Whether at the declared request rate hits are the faster way on average."""
         threshold = None if self.load is None else self.load.threshold
-        if threshold is None:
+        if threshold is None or self.link_full:
             return False
         rate = self.requests_per_second
         return threshold == 0 or (rate is not None and rate >= threshold)
@@ -127,10 +133,12 @@ class Assessment:
         """Whether the tier makes requests faster as it is used; None where that is not known.
 
         ``PaysWhenLong`` tells nothing as long as nobody says how long hits are, ``PaysUnderLoad``
-        as long as nobody says what the load is.
+        as long as nobody says what the load is. On a link that is full no verdict helps.
         """
         if self.verdict is Verdict.UNKNOWN:
             return None
+        if self.link_full:
+            return None if self.link is not None and self.link.lower_bound else False
         if self.verdict is Verdict.PAYS or (self.loaded and self.also_under_load):
             return True
         if self.link is not None and self.link.lower_bound:

@@ -1,12 +1,13 @@
 """A tier under load: the requests that it declares, and what they ask of GPU and link."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvtier.api.scalars import parse_duration
 from kvtier.api.types import KVCacheTierSpec, LengthQuantile
-from kvtier.breakeven import rates
-from kvtier.breakeven.queueing import Service, gpu_seconds, service, threshold_rate
+from kvtier.breakeven import footprint, rates
+from kvtier.breakeven.queueing import Service, gpu_seconds, service, sharing, threshold_rate
 
 SAMPLES = 200
 
@@ -20,12 +21,23 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that one request moves over its engine's link: of its hit, and of its misses.
+
+    Lookups fetch what the GPU holds already too, so nothing is taken off for that.
+    """
+
+    read: int
+    written: int
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What requests ask of one engine. Seconds, requests/s.
 
-    ``prefill`` is the GPU's work without a tier, ``gpu`` with one, ``link`` what the hits need of
-    the link. ``threshold`` is the rate from which the tier is the faster way, 0 if it always is,
-    None if it never is.
+    ``prefill`` is the GPU's work without a tier, ``gpu`` with one, ``link`` what hits (read) and
+    misses (written) need of the link. ``threshold`` is the rate from which the tier is the faster
+    way, 0 if it always is, None if it never is.
     """
 
     hit_rate: float
@@ -94,16 +106,31 @@ def mean_tokens(quantiles: Sequence[LengthQuantile]) -> float:
     return sum(known) / len(known)
 
 
+def traffic(spec: KVCacheTierSpec, asked: Sequence[Request]) -> list[Traffic]:
+    """What each of ``asked`` moves, not compressed."""
+    wire = footprint.wire(spec)
+    known = {
+        request: Traffic(
+            read=wire.of(request.hit), written=wire.of(request.prompt) - wire.of(request.hit)
+        )
+        for request in set(asked)
+    }
+    return [known[request] for request in asked]
+
+
 def under_load(
     spec: KVCacheTierSpec,
     *,
     recompute: Callable[[int], float],
     transfer: Callable[[int], float],
+    carry: Callable[[int], float],
     round_trip: float,
 ) -> Load | None:
     """None unless lengths, ``pool.hitLatency`` and ``pool.hitEngineTime`` are declared.
 
-    ``recompute`` and ``transfer`` give seconds of so many tokens.
+    ``recompute`` and ``transfer`` give seconds of so many tokens, ``carry`` those for which so many
+    bytes keep the link busy. ``Hash`` makes a hit wait for the fullest rank, which ``transfer``
+    counts; over many requests the ranks are equally full, so ``carry`` does not.
     """
     asked, pool = requests(spec), spec.pool
     if not asked or pool.hit_latency is None or pool.hit_engine_time is None:
@@ -111,18 +138,26 @@ def under_load(
     held = parse_duration(pool.hit_engine_time)
     share = hit_rate(spec)
     work = {request: recompute(request.prompt) for request in set(asked)}
-    moved = {hit: transfer(hit) for hit in {request.hit for request in asked}}
+    fetch = {hit: transfer(hit) for hit in {request.hit for request in asked}}
+    moved = traffic(spec, asked)
     prefill = service(work[request] for request in asked)
     gpu = service(
         gpu_seconds(hit_rate=share, recompute=work[request], held=held) for request in asked
     )
-    link = service(moved[request.hit] for request in asked)
+    link = sharing(
+        service(carry(one.read) for one in moved), service(carry(one.written) for one in moved)
+    )
     return Load(
         hit_rate=share,
         prefill=prefill,
         gpu=gpu,
         link=link,
         threshold=threshold_rate(
-            prefill, stages=(link, gpu), fixed=parse_duration(pool.hit_latency) + round_trip
+            prefill,
+            stages=(gpu,),
+            queues=(link,),
+            fixed=parse_duration(pool.hit_latency)
+            + round_trip
+            + math.fsum(fetch[request.hit] for request in asked) / len(asked),
         ),
     )

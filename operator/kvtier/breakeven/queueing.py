@@ -49,6 +49,17 @@ def service(times: Iterable[float]) -> Service:
     )
 
 
+def sharing(*streams: Service) -> Service:
+    """One stage that serves several requests of each kind alike: one of every stream arrives.
+
+    A read waits for the writes before it too, not for its own: those come after it.
+    """
+    return Service(
+        mean=math.fsum(stream.mean for stream in streams),
+        square=math.fsum(stream.square for stream in streams),
+    )
+
+
 def gpu_seconds(*, hit_rate: float, recompute: float, held: float) -> float:
     """(1 - h) n/R + held: how long a request keeps its engine's GPU busy.
 
@@ -62,30 +73,43 @@ def gpu_seconds(*, hit_rate: float, recompute: float, held: float) -> float:
 
 
 def threshold_rate(
-    local: Service, *, stages: Sequence[Service], fixed: float = 0.0
+    local: Service, *, stages: Sequence[Service], queues: Sequence[Service] = (), fixed: float = 0.0
 ) -> float | None:
     """Requests/s of one engine from which hits are the faster way: waits counted, on average.
 
-    ``local`` is the prefill of whole prompts. ``stages`` are what a hit passes one after the other
-    (link, GPU), ``fixed`` [s] what it waits besides. 0 when the hit is faster on an idle engine
-    already; None when no rate is enough: some stage is at its limit before the prefill would be.
+    ``local`` is the prefill of whole prompts. ``stages`` are what a hit passes one after the other,
+    ``queues`` where it waits only (its own time there is in ``fixed``), ``fixed`` [s] what it takes
+    besides. 0 when the hit is faster at every rate; None when no rate is enough: some stage is at
+    its limit before the prefill would be.
 
     Exact: the difference of the two times, with every stage's limit above the prefill's, falls
-    first if at all, and then rises to infinity. So it crosses zero upwards once, and bisection
-    finds where. Raises ValueError for a negative ``fixed``.
+    first if at all, and then rises to infinity. So from its lowest point on it crosses zero at most
+    once, and bisection finds both. Raises ValueError for a negative ``fixed``.
     """
     not_negative(fixed=fixed)
 
     def ahead(rate: float) -> float:
-        behind = fixed + math.fsum(stage.mean + stage.wait(rate) for stage in stages)
-        return local.mean + local.wait(rate) - behind
+        passed = fixed + math.fsum(stage.mean for stage in stages)
+        waited = math.fsum(stage.wait(rate) for stage in (*stages, *queues))
+        return local.mean + local.wait(rate) - passed - waited
 
-    if any(stage.mean >= local.mean for stage in stages):
+    def rises(rate: float) -> bool:
+        others = math.fsum(stage.square * _slope(stage, rate) for stage in (*stages, *queues))
+        return local.square * _slope(local, rate) >= others
+
+    if any(stage.mean >= local.mean for stage in (*stages, *queues)):
         return None
-    if ahead(0) >= 0:
-        return 0.0
     limit = 1 / local.mean
     low, high = 0.0, limit
+    for _ in range(0 if rises(0) else _STEPS):
+        middle = (low + high) / 2
+        if middle * local.mean >= 1 or rises(middle):
+            high = middle
+        else:
+            low = middle
+    if ahead(low) >= 0:
+        return 0.0
+    high = limit
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if middle * local.mean >= 1 or ahead(middle) > 0:
@@ -93,3 +117,8 @@ def threshold_rate(
         else:
             low = middle
     return high if high < limit else None
+
+
+def _slope(stage: Service, rate: float) -> float:
+    """How fast its wait grows with the rate, in units of half E[S^2]."""
+    return (1 - rate * stage.mean) ** -2

@@ -263,6 +263,7 @@ class _Tier:
             spec,
             recompute=self.recompute,
             transfer=lambda tokens: self.transfer(tokens, link),
+            carry=lambda size: size / (link.bytes_per_second * self._compression),
             round_trip=link.round_trip_seconds,
         )
 

@@ -1,7 +1,7 @@
 """From figures to a verdict and the sentence that a person reads.
 
 The first that holds: Pays, PaysWhenLong, PaysUnderLoad, NeverPays. A link at or below break-even
-pays under load at most, whatever else is unknown; beyond that, no verdict without a link and T0.
+never pays, whatever else is unknown; beyond that, no verdict without a link and T0.
 """
 
 import math
@@ -54,9 +54,10 @@ def judge(
             f"Break-even is {gigabits(break_even)}, but no link is known: declare one in "
             "placement.links.",
         )
-    under_load = load is not None and load.pays_under_load
-    queues = _queues(load, declared=requests_per_second)
     short = link.bytes_per_second <= break_even
+    # Up to B* the link is full before the GPU alone would be: it carries misses as well as hits.
+    under_load = not short and load is not None and load.pays_under_load
+    queues = _queues(load, declared=requests_per_second)
     if short or (minimum_hit is not None and math.isinf(minimum_hit)):
         if under_load:
             return Judged(
@@ -121,6 +122,8 @@ def _queues(load: Load | None, *, declared: float | None) -> str:
     if load is None or load.threshold is None:
         return ""
     known = "" if declared is None else f"; workload.requestsPerSecond is {digits(declared)}"
+    if declared is not None and load.link.utilisation(declared) >= 1:
+        known += ", more than the link carries"
     return (
         f"from {digits(load.threshold)} requests/s of one engine on, prefills queue for longer "
         f"than a hit loses (hit rate {digits(load.hit_rate)}{known})"

@@ -5,9 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kvtier.api.types import KVCacheTierSpec
-from kvtier.breakeven import footprint, rates
+from kvtier.breakeven import rates
 from kvtier.breakeven.assessment import Assessment
-from kvtier.breakeven.load import Load, prefill_points, requests, requests_per_second, under_load
+from kvtier.breakeven.load import (
+    Load,
+    prefill_points,
+    requests,
+    requests_per_second,
+    traffic,
+    under_load,
+)
 from kvtier.breakeven.model import recompute_seconds
 from kvtier.breakeven.observed import RateOff
 from kvtier.render.memory import MemoryTooSmall, RankMemory, held_tokens, memory
@@ -78,6 +85,7 @@ class Case:
             self.spec,
             recompute=lambda tokens: recompute_seconds(tokens, self.rate(tokens)),
             transfer=lambda _: 0.0,
+            carry=lambda _: 0.0,
             round_trip=0.0,
         )
 
@@ -89,13 +97,9 @@ class Case:
 
     @cached_property
     def bytes_per_request(self) -> float | None:
-        """Mean bytes that a request moves: hits are read and misses written; None without lengths.
-
-        Lookups fetch what the GPU holds already too, so nothing is taken off for that.
-        """
-        asked = requests(self.spec)
-        wire = footprint.wire(self.spec)
-        size = {prompt: wire.of(prompt) for prompt in {request.prompt for request in asked}}
-        if not asked:
+        """Mean bytes that a request moves, hits and misses; None without lengths."""
+        moved = traffic(self.spec, requests(self.spec))
+        if not moved:
             return None
-        return math.fsum(size[r.prompt] for r in asked) / len(asked) / self.assessment.compression
+        whole = math.fsum(one.read + one.written for one in moved)
+        return whole / len(moved) / self.assessment.compression

@@ -5,7 +5,6 @@ from typing import Final
 
 from kvtier.api import reasons
 from kvtier.api.types import Striping
-from kvtier.breakeven.assessment import Verdict
 from kvtier.breakeven.imbalance import expected_imbalance
 from kvtier.breakeven.words import counted, digits, seconds
 from kvtier.placement.case import Case
@@ -61,12 +60,11 @@ def below_break_even(case: Case) -> Finding | None:
     found = case.assessment
     if found.link is None or found.link.lower_bound or found.ratio is None or found.ratio > 1:
         return None
-    helps = found.verdict is Verdict.PAYS_UNDER_LOAD
     return Finding(
         reason=reasons.BELOW_BREAK_EVEN,
         message=f"{found.comparison} That is {digits(found.ratio)} x break-even: no hit is faster"
         " on an idle engine.",
-        severity=Severity.WARNING if helps and found.earns is not False else Severity.ERROR,
+        severity=Severity.ERROR,
     )
 
 

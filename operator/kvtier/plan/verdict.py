@@ -64,6 +64,14 @@ def earning_its_keep(judgement: Judgement, *, before: Mapping[str, Any]) -> Cond
             message=f"{shown.verdict.value}, until {AGREEING} probes in a row say otherwise. The"
             f" last one says {assessment.verdict.value}: {assessment.message}",
         )
+    if assessment.link_full and assessment.earns is False:
+        return Condition(
+            type=reasons.EARNING_ITS_KEEP,
+            status=False,
+            reason=reasons.LINK_QUEUE_UNSTABLE,
+            message="At the declared request rate the link's queue grows without end. On an idle"
+            f" engine: {assessment.verdict.value}. {assessment.message}",
+        )
     return Condition(
         type=reasons.EARNING_ITS_KEEP,
         status=assessment.earns,

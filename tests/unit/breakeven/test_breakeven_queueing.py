@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kvtier.breakeven.queueing import Service, gpu_seconds, service, threshold_rate
+from kvtier.breakeven.queueing import Service, gpu_seconds, service, sharing, threshold_rate
 
 REQUESTS = 60_000
 
@@ -38,6 +38,15 @@ def test_the_wait_is_that_of_a_simulated_queue(times: list[float], rho: float) -
     assert known.utilisation(rate) == pytest.approx(rho)
     expected = simulated([times], rate=rate)
     assert known.mean + known.wait(rate) == pytest.approx(expected, rel=0.06)
+
+
+def test_reads_wait_for_writes_as_in_a_simulated_queue() -> None:
+    """Of each kind as many come, at random: every second request is a read."""
+    reads, writes, rate = [0.1, 0.3], [0.5], 0.8
+    wait = sharing(service(reads), service(writes)).wait(rate)
+    # The mean over both kinds has the same wait, and the mean of their times.
+    expected = simulated([[*reads, *writes, *writes]], rate=2 * rate)
+    assert wait + (0.2 + 0.5) / 2 == pytest.approx(expected, rel=0.06)
 
 
 def test_a_queue_at_its_limit_grows_without_end() -> None:
@@ -78,6 +87,29 @@ def test_the_threshold_solves_its_equation() -> None:
 
 def test_a_hit_that_is_faster_on_an_idle_engine_needs_no_load() -> None:
     assert threshold_rate(service([1.0]), stages=(service([0.2]),), fixed=0.1) == 0
+
+
+def test_a_hit_that_falls_behind_before_it_wins_has_its_threshold_after_that() -> None:
+    """Ahead by 10 ms on an idle engine, but the link has writes to carry too."""
+    local, gpu, link = service([1.0]), service([0.9]), sharing(service([0.09]), service([0.85]))
+    threshold = threshold_rate(local, stages=(gpu,), queues=(link,), fixed=0.09)
+    assert threshold is not None
+
+    def ahead(rate: float) -> float:
+        hit = 0.09 + gpu.mean + gpu.wait(rate) + link.wait(rate)
+        return local.mean + local.wait(rate) - hit
+
+    assert ahead(0) > 0 > ahead(0.5 * threshold)
+    assert ahead(threshold) == pytest.approx(0, abs=1e-6)
+    assert ahead(1.01 * threshold) > 0
+
+
+def test_a_queue_as_slow_as_the_prefill_has_no_threshold() -> None:
+    local = service([1.0])
+    for mean, some in ((0.99, True), (1.0, False)):
+        queue = sharing(service([0.1]), service([mean - 0.1]))
+        found = threshold_rate(local, stages=(service([0.5]),), queues=(queue,), fixed=0.6)
+        assert (found is not None) is some
 
 
 @pytest.mark.parametrize("stage", [1.0, 1.5])

@@ -1,5 +1,6 @@
 """Tiers that pay only under load: at which rate, and what is said of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,14 +18,17 @@ PAPER: dict[str, Any] = {
     "workload.hitTokens": [{"quantile": "1", "tokens": 16_384}],
 }
 HALF: dict[str, Any] = PAPER | {
-    "pool.hitLatency": "10ms",
-    "pool.hitEngineTime": "5ms",
-    "placement.links": [{"domain": "zone", "bitsPerSecond": "14G", "roundTrip": "1us"}],
+    "placement.links": [{"domain": "zone", "bitsPerSecond": "20213M", "roundTrip": "1us"}],
     "workload.hitTokens": [],
     "workload.promptTokens": [{"quantile": "1", "tokens": 65_536}],
     "workload.hitRate": "0.5",
 }
-"""A link of 0.69 B*, and half of every prompt hits."""
+"""A link so little above B* that no hit makes up for T0, and half of every prompt hits."""
+
+
+def link(bits_per_second: str) -> dict[str, Any]:
+    declared = {"domain": "zone", "bitsPerSecond": bits_per_second, "roundTrip": "1us"}
+    return {"placement.links": [declared]}
 
 
 def threshold(found: Assessment) -> float:
@@ -48,23 +52,26 @@ def test_the_papers_16k_workload_pays_when_long_and_under_load(make_spec: MakeSp
     assert "PaysUnderLoad holds too: from 1.2" in found.message
 
 
-def test_a_link_below_break_even_pays_under_load_where_few_enough_tokens_hit(
-    make_spec: MakeSpec,
-) -> None:
+def test_hits_that_lose_on_an_idle_engine_pay_under_load(make_spec: MakeSpec) -> None:
     found = assess(make_spec(HALF))
     assert (found.verdict, found.reason) == (Verdict.PAYS_UNDER_LOAD, "PaysUnderLoad")
     assert 0 < threshold(found) < 52_200 / 65_536
     assert "On an idle engine no hit is faster" in found.message
-    assert found.ratio == pytest.approx(0.693, abs=1e-3)
+    # By hand: half a prompt is read and half written, and a read waits for both.
+    rate = threshold(found)
+    prefill, half, gpu = 65_536 / 52_200, 32_768 * 48_400 * 8 / 20.213e9, 32_768 / 52_200 + 0.08
+    behind = rate * 2 * half * half / (2 * (1 - rate * 2 * half))
+    hit = 0.250001 + half + behind + gpu + rate * gpu * gpu / (2 * (1 - rate * gpu))
+    assert prefill + rate * prefill**2 / (2 * (1 - rate * prefill)) == pytest.approx(hit, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        # All of it hits: then the link, slower than the GPU, is full before the GPU would be.
-        {"workload.hitRate": "1"},
-        # The link is full at 0.6 x its rate.
-        {"workload.hitRate": "0.7"},
+        # Misses cross the link too: below B* it is full before the GPU would be.
+        link("20211M"),
+        link("20211M") | {"workload.hitRate": "1"},
+        link("14G") | {"workload.hitRate": "0.01"},
         # A hit holds the GPU for as long as it saves.
         {"pool.hitEngineTime": "628ms"},
     ],
@@ -79,7 +86,8 @@ def test_without_spare_capacity_it_never_pays(make_spec: MakeSpec, change: dict[
 def test_without_lengths_or_t0_nothing_is_said_of_load(make_spec: MakeSpec) -> None:
     assert assess(make_spec(HALF | {"workload.promptTokens": []})).load is None
     assert assess(make_spec({**HALF, "pool.hitEngineTime": None})).load is None
-    assert assess(make_spec({**HALF, "pool.hitEngineTime": None})).verdict is Verdict.NEVER_PAYS
+    slow = HALF | link("14G") | {"pool.hitEngineTime": None}
+    assert assess(make_spec(slow)).verdict is Verdict.NEVER_PAYS
 
 
 def test_prompts_follow_from_hits_and_the_hit_rate(make_spec: MakeSpec) -> None:
@@ -104,8 +112,11 @@ def test_prompts_follow_from_hits_and_the_hit_rate(make_spec: MakeSpec) -> None:
         (PAPER | {"workload.hitTokens": []}, None),
         (HALF, None),
         (HALF | {"workload.requestsPerSecond": "0.1"}, False),
-        (HALF | {"workload.requestsPerSecond": "0.7"}, True),
-        (HALF | {"workload.hitRate": "1"}, False),
+        (HALF | {"workload.requestsPerSecond": "0.79"}, True),
+        # The link is full: 0.797 prompts/s cross it.
+        (HALF | {"workload.requestsPerSecond": "0.8"}, False),
+        (PAPER | {"workload.requestsPerSecond": "14"}, False),
+        (HALF | link("14G") | {"workload.requestsPerSecond": "0.7"}, False),
         (PAPER | {"workload.hitTokens": [{"quantile": "1", "tokens": 100_000}]}, True),
         ({**PAPER, "pool.hitLatency": None}, None),
     ],
@@ -121,3 +132,31 @@ def test_a_tier_that_pays_names_the_hits_that_do_not(make_spec: MakeSpec) -> Non
     found = assess(make_spec(PAPER | {"workload.hitTokens": mixed}))
     assert (found.verdict, found.also) == (Verdict.PAYS, (Verdict.PAYS_WHEN_LONG,))
     assert f"Those below {found.minimum_hit:,.0f} tokens are not." in found.message
+
+
+@pytest.mark.parametrize("hit_rate", ["0.01", "0.3", "0.5", "0.9", "1"])
+@pytest.mark.parametrize("bits", ["5G", "10G", "20213M", "25G", "100G"])
+def test_no_threshold_makes_the_link_unstable(
+    make_spec: MakeSpec, hit_rate: str, bits: str
+) -> None:
+    found = assess(make_spec(HALF | link(bits) | {"workload.hitRate": hit_rate}))
+    assert found.load is not None
+    if found.load.threshold is not None:
+        assert found.load.link.utilisation(found.load.threshold) < 1
+
+
+def test_a_full_link_earns_nothing_whatever_the_verdict(make_spec: MakeSpec) -> None:
+    pays = PAPER | {"workload.hitTokens": [{"quantile": "1", "tokens": 100_000}]}
+    for rate, earns in (("2.2", True), ("2.3", False)):
+        found = assess(make_spec(pays | {"workload.requestsPerSecond": rate}))
+        assert (found.verdict, found.earns) == (Verdict.PAYS, earns)
+    assert found.link is not None
+    bound = replace(found.link, lower_bound=True)
+    spec = make_spec(pays | {"workload.requestsPerSecond": "2.3"})
+    assert assess(spec, link=bound).earns is None
+
+
+def test_a_rate_that_fills_the_link_is_not_told_to_be_enough(make_spec: MakeSpec) -> None:
+    for rate, full in (("0.79", False), ("0.8", True)):
+        message = assess(make_spec(HALF | {"workload.requestsPerSecond": rate})).message
+        assert (f"requestsPerSecond is {rate}, more than the link carries" in message) is full

@@ -103,12 +103,26 @@ def test_a_lower_bound_is_no_finding() -> None:
     } & {one.reason for one in judged(*changes).findings}
 
 
-def test_a_link_that_pays_under_the_declared_load_only_warns() -> None:
-    """0.7 B* and a hit rate of a half: GPU and link together can do more than the GPU alone."""
+def test_no_load_makes_up_for_a_link_below_break_even() -> None:
+    """It carries misses too, so it is full before the GPU alone would be."""
     workload = {"workload.promptTokens": tokens(65_536), "workload.hitRate": "0.5"}
-    slow = link("14.1G")
-    expect(finding(reasons.BELOW_BREAK_EVEN, QUICK, workload, slow, rate("0.7")), WARNING)
-    expect(finding(reasons.BELOW_BREAK_EVEN, QUICK, workload, slow, rate("0.1")), ERROR)
+    for each in ("0.1", "0.7"):
+        expect(finding(reasons.BELOW_BREAK_EVEN, QUICK, workload, link("14.1G"), rate(each)), ERROR)
+
+
+@pytest.mark.parametrize("hit_rate", ["0.1", "0.5", "1"])
+@pytest.mark.parametrize("striping", ["Hash", "Shard"])
+def test_the_verdict_and_the_finding_mean_the_same_demand(hit_rate: str, striping: str) -> None:
+    known = spec(
+        {"workload.promptTokens": tokens(1000, 65_536), "pool.striping": striping},
+        {"workload.hitRate": hit_rate},
+    )
+    assessment = assess(known)
+    case = Case(spec=known, assessment=assessment, engines=1)
+    assert assessment.load is not None
+    assert assessment.link is not None
+    asked = (case.bytes_per_request or 0) / assessment.link.bytes_per_second
+    assert assessment.load.link.mean == pytest.approx(asked)
 
 
 def test_no_declared_hit_reaches_the_minimum_hit() -> None:

@@ -50,6 +50,18 @@ async def measured(operator: Operator, link: LinkFigures) -> None:
     await operator.settle()
 
 
+async def test_a_link_that_the_declared_load_fills_earns_nothing(operator: Operator) -> None:
+    """8,192 tokens are 8.4 MB: 357 of them fill 3 GB/s. Without a load such a hit pays."""
+    busy = tier()
+    busy["workload"] |= {"requestsPerSecond": "400"}
+    operator.apply(busy)
+    await operator.settle()
+    await measured(operator, FAST)
+    earning = operator.condition("EarningItsKeep")
+    assert (earning["status"], earning["reason"]) == ("False", "LinkQueueUnstable")
+    assert "grows without end. On an idle engine: Pays." in earning["message"]
+
+
 async def test_block_makes_nothing_where_no_link_would_help(operator: Operator) -> None:
     operator.apply(hopeless(onReject="Block"))
     await operator.settle()

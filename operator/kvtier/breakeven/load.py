@@ -24,11 +24,12 @@ class Request:
 class Traffic:
     """Bytes that one request moves over its engine's link: of its hit, and of its misses.
 
-    Lookups fetch what the GPU holds already too, so nothing is taken off for that.
+    A hit has windows and states once; of misses each chunk is stored with its own. Lookups fetch
+    what the GPU holds already too, so nothing is taken off for that.
     """
 
     read: int
-    written: int
+    written: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,12 @@ def mean_tokens(quantiles: Sequence[LengthQuantile]) -> float:
 
 def traffic(spec: KVCacheTierSpec, asked: Sequence[Request]) -> list[Traffic]:
     """What each of ``asked`` moves, not compressed."""
-    wire = footprint.wire(spec)
+    wire, chunk = footprint.wire(spec), spec.pool.chunk_tokens
     known = {
         request: Traffic(
-            read=wire.of(request.hit), written=wire.of(request.prompt) - wire.of(request.hit)
+            read=wire.of(request.hit),
+            # On average: where the hit ends, and so which chunks are full, is anybody's.
+            written=(request.prompt - request.hit) * wire.of(chunk) / chunk,
         )
         for request in set(asked)
     }
@@ -123,7 +126,7 @@ def under_load(
     *,
     recompute: Callable[[int], float],
     transfer: Callable[[int], float],
-    carry: Callable[[int], float],
+    carry: Callable[[float], float],
     round_trip: float,
 ) -> Load | None:
     """None unless lengths, ``pool.hitLatency`` and ``pool.hitEngineTime`` are declared.

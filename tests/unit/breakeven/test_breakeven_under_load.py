@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tier_specs import MakeSpec
 
-from kvtier.breakeven.load import hit_rate, requests
+from kvtier.breakeven.load import hit_rate, requests, traffic
 from kvtier.breakeven.tier import Assessment, Verdict, assess
 
 PAPER: dict[str, Any] = {
@@ -160,3 +160,27 @@ def test_a_rate_that_fills_the_link_is_not_told_to_be_enough(make_spec: MakeSpec
     for rate, full in (("0.79", False), ("0.8", True)):
         message = assess(make_spec(HALF | {"workload.requestsPerSecond": rate})).message
         assert (f"requestsPerSecond is {rate}, more than the link carries" in message) is full
+
+
+LINEAR = {"attention": "Linear", "layers": 8, "stateBytes": 1_000_000}
+WINDOW = {"attention": "SlidingWindow", "layers": 1, "kvHeads": 8, "headDim": 64, "window": 128}
+TOKEN = 8 * (64 + 64) * 2
+
+
+@pytest.mark.parametrize(("group", "constant"), [(LINEAR, 8_000_000), (WINDOW, 128 * TOKEN)])
+def test_each_chunk_that_misses_is_written_with_its_own_states_and_windows(
+    make_spec: MakeSpec, group: dict[str, Any], constant: int
+) -> None:
+    """Of 8,192 tokens half hit: read with one constant, and 16 chunks are written with 16."""
+    full = {"attention": "Full", "layers": 1, "kvHeads": 8, "headDim": 64}
+    hybrid = make_spec(
+        HALF
+        | {
+            "model.layout": {"groups": [full, group]},
+            "pool.striping": "Hash",
+            "workload.promptTokens": [{"quantile": "1", "tokens": 8192}],
+        }
+    )
+    moved = traffic(hybrid, requests(hybrid))[0]
+    assert moved.read == 4096 * TOKEN + constant
+    assert moved.written == 4096 * TOKEN + 16 * constant

@@ -59,9 +59,12 @@ def assess_access(
     pattern: Access,
     *,
     link: LinkFigures | None = None,
+    reach: str | None = None,
     compression: float = 1.0,
 ) -> AccessAssessment:
     """Judge reading KV at every decoded token, by ``link``, or else the declared one.
+
+    ``reach`` is that of ``declared_link``.
 
     ``compression`` is of what crosses the link; a GPU's own memory holds raw KV.
 
@@ -71,7 +74,7 @@ def assess_access(
     positive.
     """
     positive(compression=compression)
-    link = link or declared_link(spec)
+    link = link or declared_link(spec, reach=reach)
     if pattern is Access.PER_TOKEN_STREAM:
         return _stream(spec, link, compression=compression)
     if pattern is Access.PER_TOKEN_ATTENTION:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kvtier.api.scalars import parse_duration
-from kvtier.api.types import KVCacheTierSpec, Striping
+from kvtier.api.types import KVCacheTierSpec, Link, Striping
 from kvtier.breakeven import footprint, model, rates
 from kvtier.breakeven.assessment import Assessment, Lengths, LinkFigures, Row, Verdict
 from kvtier.breakeven.checks import not_negative, positive
@@ -36,6 +36,7 @@ __all__ = [
     "chunk_bytes_per_rank",
     "curve",
     "declared_link",
+    "farthest_link",
     "logical_bytes_per_token",
     "wire_bytes_per_token",
 ]
@@ -56,21 +57,39 @@ def declared_link(spec: KVCacheTierSpec, *, reach: str | None = None) -> LinkFig
     """The declared link that hits cross; None if none is declared.
 
     ``reach`` names the farthest level between an engine and a rank, where they run already: then it
-    is the link of that level, or else of the next farther one that has any. Without it, the level
-    is ``placement.within``, and without that the farthest: what holds wherever the ranks end up.
+    is the link of that level, or else of the next farther one that has any: no nearer one, which no
+    hit crosses. Without it, the level is ``placement.within``, and without that it is the farthest
+    link that is declared.
     """
     order = [domain.name for domain in spec.placement.domains]
+    level = crossed_level(spec, reach=reach)
+    if level is None:
+        return farthest_link(spec)
+    beyond = order[order.index(level) :]
+    known = [link for link in spec.placement.links if link.domain in beyond]
+    return _figures(min(known, key=lambda link: order.index(link.domain), default=None))
+
+
+def farthest_link(spec: KVCacheTierSpec) -> LinkFigures | None:
+    """The declared link of the farthest level that has one; None if none is declared."""
+    order = [domain.name for domain in spec.placement.domains]
     known = [link for link in spec.placement.links if link.domain in order]
-    if not known:
+    return _figures(max(known, key=lambda link: order.index(link.domain), default=None))
+
+
+def crossed_level(spec: KVCacheTierSpec, *, reach: str | None) -> str | None:
+    """The level that hits cross, None where that is not known."""
+    order = [domain.name for domain in spec.placement.domains]
+    return next((level for level in (reach, spec.placement.within) if level in order), None)
+
+
+def _figures(link: Link | None) -> LinkFigures | None:
+    if link is None:
         return None
-    known.sort(key=lambda link: order.index(link.domain))
-    level = reach or spec.placement.within
-    least = order.index(level) if level in order else len(order)
-    found = next((link for link in known if order.index(link.domain) >= least), known[-1])
     return LinkFigures(
-        domain=found.domain,
-        bytes_per_second=found.bytes_per_second,
-        round_trip_seconds=found.round_trip_seconds,
+        domain=link.domain,
+        bytes_per_second=link.bytes_per_second,
+        round_trip_seconds=link.round_trip_seconds,
     )
 
 
@@ -78,13 +97,15 @@ def assess(
     spec: KVCacheTierSpec,
     *,
     link: LinkFigures | None = None,
+    reach: str | None = None,
     link_age: float | None = None,
     compression: float = 1.0,
     off: RateOff | None = None,
 ) -> Assessment:
     """Judge a tier by what it declares, or by a link that was measured.
 
-    ``link`` takes the place of the declared one; ``link_age`` is how many seconds ago it was
+    ``link`` takes the place of the declared one, for which ``reach`` says where engines and ranks
+    are (``declared_link``); ``link_age`` is how many seconds ago it was
     measured, for the message (without it the message has the time, and so stays the same).
     ``compression`` is 1 for every connector of today: they move raw bytes. ``off`` is the prefill
     rate that engines show, where it is not as declared. Raises ValueError when a figure is not
@@ -96,7 +117,8 @@ def assess(
         positive(bytes_per_second=link.bytes_per_second)
         not_negative(round_trip_seconds=link.round_trip_seconds)
     wire = footprint.wire(spec)
-    tier = _Tier(spec, link=link or declared_link(spec), wire=wire, compression=compression)
+    link = link or declared_link(spec, reach=reach)
+    tier = _Tier(spec, link=link, wire=wire, compression=compression)
     break_even = model.break_even_bandwidth(
         bytes_per_token=float(wire.slope),
         rate=min(rate for _, rate in tier.rates),
@@ -125,6 +147,7 @@ def assess(
     verdict = judge(
         break_even=break_even,
         link=tier.link,
+        missing=crossed_level(spec, reach=reach),
         comparison=comparison,
         t0_seconds=tier.t0,
         minimum_hit=minimum_hit,

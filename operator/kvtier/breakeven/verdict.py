@@ -30,6 +30,7 @@ def judge(
     *,
     break_even: float,
     link: LinkFigures | None,
+    missing: str | None,
     comparison: str,
     t0_seconds: float | None,
     minimum_hit: float | None,
@@ -45,14 +46,20 @@ def judge(
     With declared hit lengths a tier pays when fetching every hit gains time on average; without,
     when the fetch wins at every length that is judged. ``gain_seconds`` is that average and
     ``share_won`` the share of ``lengths`` that win, of each of which one is None when not known.
-    ``hopeless``: no hit wins whatever the link.
+    ``hopeless``: no hit wins whatever the link. ``missing`` is the level whose link it takes where
+    there is none, None if that is not known.
     """
     if link is None:
+        wanted = (
+            "no link is known: declare one in placement.links"
+            if missing is None
+            else f"hits cross the {missing} level, and neither its link nor a farther one is known:"
+            f" declare one for {missing} in placement.links"
+        )
         return Judged(
             Verdict.UNKNOWN,
             reasons.LINK_NOT_DECLARED,
-            f"Break-even is {gigabits(break_even)}, but no link is known: declare one in "
-            "placement.links.",
+            f"Break-even is {gigabits(break_even)}, but {wanted}.",
         )
     short = link.bytes_per_second <= break_even
     # Up to B* the link is full before the GPU alone would be: it carries misses as well as hits.

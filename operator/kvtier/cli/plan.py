@@ -17,7 +17,7 @@ from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, LinkFigures, Verdict
 from kvtier.breakeven.observed import RateOff, as_seen, rate_off
 from kvtier.breakeven.patterns import Access, AccessAssessment, assess_access
-from kvtier.breakeven.tier import assess, declared_link
+from kvtier.breakeven.tier import assess
 from kvtier.cli import files, flags, model_config, nodes_file, output, plan_table, plot, what_if
 from kvtier.cli.around import Around
 from kvtier.cli.errors import BadInput
@@ -77,20 +77,27 @@ def run(arguments: argparse.Namespace) -> int:
     asked = what_if.parse(arguments.what_if)
     tier = model_config.load_tier(arguments, links_path=arguments.links)
     around = _around(arguments, tier)
-    tier, link = _asked(tier, asked, around=around)
+    tier, link, reach = _asked(tier, asked, around=around)
     place = None if around is None else around.place(tier)
     link_age = None
     if link is not None and link.at is not None:
         link_age = datetime.now(UTC).timestamp() - seconds_of(link.at)
     off = rate_off(tier.spec, None if around is None else around.seen)
     assessment = assess(
-        tier.spec, link=link, link_age=link_age, compression=asked.compression, off=off
+        tier.spec,
+        link=link,
+        reach=reach,
+        link_age=link_age,
+        compression=asked.compression,
+        off=off,
     )
     tier = tier.model_copy(update={"spec": as_seen(tier.spec, off)})
     findings = _findings(tier, assessment, place=place, off=off)
     access = None
     if asked.access is not Access.ONCE_PER_REQUEST:
-        access = assess_access(tier.spec, asked.access, link=link, compression=asked.compression)
+        access = assess_access(
+            tier.spec, asked.access, link=link, reach=reach, compression=asked.compression
+        )
     if arguments.plot is not None:
         if access is not None:
             raise BadInput(
@@ -146,15 +153,15 @@ def _around(arguments: argparse.Namespace, tier: KVCacheTier) -> Around | None:
 
 def _asked(
     tier: KVCacheTier, asked: what_if.WhatIf, *, around: Around | None
-) -> tuple[KVCacheTier, LinkFigures | None]:
-    """The tier with what was asked, and the link that its hits would cross."""
+) -> tuple[KVCacheTier, LinkFigures | None, str | None]:
+    """The tier with what was asked, the link as it was measured, and the level that hits cross."""
     reach, measured = None, None
     if around is not None:
         reach, measured = around.place(tier).topology.farthest_link(), around.link
     tier = what_if.apply(tier, asked, reach=reach, measured=measured)
     if measured is None or asked.another_link:
-        return tier, declared_link(tier.spec, reach=reach)
-    return tier, replace(measured, domain=reach or "measured")
+        return tier, None, reach
+    return tier, replace(measured, domain=reach or "measured"), reach
 
 
 def _findings(

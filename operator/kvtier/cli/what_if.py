@@ -9,7 +9,7 @@ from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import API_VERSION, KIND, KVCacheTier
 from kvtier.breakeven.assessment import LinkFigures
 from kvtier.breakeven.patterns import Access
-from kvtier.breakeven.tier import declared_link
+from kvtier.breakeven.tier import crossed_level, declared_link
 from kvtier.cli.errors import BadInput
 
 EXAMPLES: Final = {
@@ -88,7 +88,11 @@ def apply(
             _change_link(placement, link, domain=level)
         else:
             found = declared_link(tier.spec, reach=reach)
-            _change_link(placement, link, domain=None if found is None else found.domain)
+            level = crossed_level(tier.spec, reach=reach) or placement["domains"][-1]["name"]
+            if found is None:
+                _new_link(placement, link, domain=level)
+            else:
+                _change_link(placement, link, domain=found.domain)
     metadata = {"name": tier.metadata.name, "namespace": tier.metadata.namespace}
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     try:
@@ -117,21 +121,19 @@ def _declare(placement: dict[str, Any], link: LinkFigures, *, level: str) -> Non
     placement["links"] = [*others, figures]
 
 
-def _change_link(
-    placement: dict[str, Any], change: Mapping[str, str], *, domain: str | None
-) -> None:
-    """Change the link that the verdict is about; without one, declare that of the far domain."""
-    if domain is None:
-        missing = {"bitsPerSecond": "bandwidth", "roundTrip": "roundTrip"}.items()
-        for field, name in missing:
-            if field not in change:
-                raise BadInput(
-                    f"--what-if {name}: missing, and the tier declares no link; add "
-                    f"{name}={EXAMPLES[name]}"
-                )
-        farthest = placement["domains"][-1]["name"]
-        placement["links"] = [{"domain": farthest, **change}]
-        return
+def _new_link(placement: dict[str, Any], figures: Mapping[str, str], *, domain: str) -> None:
+    """Declare a link for the level that hits cross, where none is. Raises BadInput."""
+    for field, name in (("bitsPerSecond", "bandwidth"), ("roundTrip", "roundTrip")):
+        if field not in figures:
+            raise BadInput(
+                f"--what-if {name}: missing, and the tier declares no link that hits cross; add "
+                f"{name}={EXAMPLES[name]}"
+            )
+    placement["links"] = [*placement.get("links", ()), {"domain": domain, **figures}]
+
+
+def _change_link(placement: dict[str, Any], change: Mapping[str, str], *, domain: str) -> None:
+    """Change the link that the verdict is about."""
     for link in placement["links"]:
         if link["domain"] == domain:
             link.update(change)

@@ -46,13 +46,15 @@ def judge(
     *,
     generation: int = 0,
     link: LinkFigures | None = None,
+    reach: str | None = None,
     before: Shown | None = None,
     engines: int | None = None,
     ranks_together: int | None = None,
     seen: SeenRate | None = None,
     others: Sequence[Finding] = (),
 ) -> Judgement:
-    """Judge a tier by a measured ``link``, or else by what it declares.
+    """Judge a tier by a measured ``link``, or else by what it declares for ``reach``, the farthest
+    level between its engines and its ranks (None: not known).
 
     ``before`` is what was shown of it last. ``engines`` and ``ranks_together`` are those of
     ``chain.Case``, ``seen`` is what engines show of their prefill rate; ``others`` are findings
@@ -61,7 +63,7 @@ def judge(
     """
     off = rate_off(spec, seen)
     spec, declared = as_seen(spec, off), spec
-    assessment = assess(declared, link=link, off=off)
+    assessment = assess(declared, link=link, reach=reach, off=off)
     found = examine(
         spec,
         assessment=assessment,

@@ -4,7 +4,6 @@ from typing import Any
 
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.observed import counted, rate_off, seen_before
-from kvtier.breakeven.tier import declared_link
 from kvtier.placement.judgement import Judgement, judge, shown_before
 from kvtier.placement.topology_checks import Placed, check
 from kvtier.plan.probing import link_of
@@ -23,7 +22,8 @@ def judged(memory: TierMemory, tier: KVCacheTier, place: Placed) -> Judgement:
     memory.seen = memory.seen or kept
     known: dict[str, Any] = {
         "generation": tier.metadata.generation,
-        "link": memory.link or declared_link(tier.spec, reach=place.topology.farthest_link()),
+        "link": memory.link,
+        "reach": place.topology.farthest_link(),
         "engines": len(place.topology.engines) or None,
         "ranks_together": place.topology.ranks_together(tier.spec.pool.ranks),
         "seen": memory.seen,

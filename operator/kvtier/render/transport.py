@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from kvtier.api.types import KVCacheTierSpec
-from kvtier.breakeven.tier import chunk_bytes_per_rank, declared_link
+from kvtier.breakeven.tier import chunk_bytes_per_rank, farthest_link
 from kvtier.render.memory import WORKERS
 
 DEFAULT_BITS_PER_SECOND = 25e9
@@ -43,7 +43,7 @@ def transport(spec: KVCacheTierSpec) -> Transport:
     1 s, workers come down until it does not, or there is one left.
     """
     # Ranks may run outside of placement.within: the timeout must hold for them too.
-    link = declared_link(spec, reach=spec.placement.domains[-1].name)
+    link = farthest_link(spec)
     rate = link.bytes_per_second if link else DEFAULT_BITS_PER_SECOND / 8
     share = rate / spec.pool.ranks
     chunk = chunk_bytes_per_rank(spec)

@@ -7,6 +7,7 @@ import pytest
 from tier_specs import MakeSpec
 
 from kvtier.breakeven.imbalance import expected_imbalance
+from kvtier.breakeven.patterns import Access, assess_access
 from kvtier.breakeven.tier import (
     STANDARD_LENGTHS,
     Assessment,
@@ -115,6 +116,22 @@ def test_the_link_is_that_of_where_ranks_run_or_else_of_where_they_are_to(
     found = declared_link(spec, reach=reach)
     assert found is not None
     assert found.domain == judged
+
+
+@pytest.mark.parametrize(
+    ("within", "reach"), [(None, "zone"), ("zone", None), ("hostname", "zone")]
+)
+def test_no_hit_is_judged_by_a_link_that_is_nearer_than_it_goes(
+    make_spec: MakeSpec, within: str | None, reach: str | None
+) -> None:
+    near = {"domain": "hostname", "bitsPerSecond": "400G", "roundTrip": "10us"}
+    spec = make_spec(T0 | {"placement.links": [near], "placement.within": within})
+    assert declared_link(spec, reach=reach) is None
+    found = assess(spec, reach=reach)
+    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "LinkNotDeclared")
+    assert "declare one for zone in placement.links" in found.message
+    streamed = assess_access(spec, Access.PER_TOKEN_STREAM, reach=reach)
+    assert all(row.remote_seconds is None for row in streamed.rows)
 
 
 def test_the_farthest_declared_link_is_judged(make_spec: MakeSpec) -> None:

@@ -65,6 +65,20 @@ def test_the_nodes_decide_which_link_hits_cross(
     assert planned(file, far)["measured"]["bytesPerSecond"] == 3_125_000_000
 
 
+def test_a_link_that_no_hit_crosses_judges_none(
+    tier_file: TierFile, written: Callable[..., Path]
+) -> None:
+    file = tier_file({"placement.links": LINKS[:1]})
+    far = written(node("n0"), node("n1"), engine("e0", "n1"), *(rank(k, "n0") for k in range(8)))
+    content = planned(file, far)
+    assert (content["verdict"], content["reason"]) == ("Unknown", "LinkNotDeclared")
+    assert "declare one for zone" in content["message"]
+    given = planned(file, far, "--what-if", "bandwidth=25G,roundTrip=50us")
+    assert (given["verdict"], given["measured"]["bytesPerSecond"]) == ("PaysWhenLong", 3.125e9)
+    half = one_line(kvtier("plan", "-f", file, "--nodes", far, "--what-if", "bandwidth=25G"))
+    assert "--what-if roundTrip: missing, and the tier declares no link that hits cross" in half
+
+
 @pytest.mark.parametrize(
     ("objects", "changes", "reason"),
     [

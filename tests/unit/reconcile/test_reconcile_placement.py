@@ -39,6 +39,19 @@ async def test_engines_that_are_there_first_have_ranks_start_beside_them(fleet: 
     assert fleet.recorder.reasons() == ["DomainChosen", "Created"]
 
 
+async def test_a_link_of_one_node_says_nothing_of_ranks_on_others(fleet: Operator) -> None:
+    document = placed_spec()
+    document["placement"].pop("within", None)
+    near = {"domain": "hostname", "bitsPerSecond": "400G", "roundTrip": "10us"}
+    document["placement"]["links"] = [near]
+    add_engine(fleet, "vllm-0", "n3")
+    fleet.apply(document)
+    await fleet.settle()
+    earning = fleet.condition("EarningItsKeep")
+    assert (earning["status"], earning["reason"]) == ("Unknown", "LinkNotDeclared")
+    assert "declare one for leaf" in earning["message"]
+
+
 async def test_the_first_ready_engine_has_empty_ranks_follow_at_once(unpinned: Operator) -> None:
     before = unpinned.uids()
     add_engine(unpinned, "vllm-0", "n1", ready=False)

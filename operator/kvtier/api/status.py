@@ -106,8 +106,8 @@ class BreakEvenStatus(Model):
     minimum_hit_tokens: int | None = Field(
         default=None,
         ge=0,
-        description="Fewest tokens for which a fetch wins; absent when there is no such length or"
-        " it is unknown.",
+        description="Fewest tokens for which a fetch wins: longer ones too, unless pool.prefillRate"
+        " rises with length (see perLength). Absent when there is no such length or it is unknown.",
     )
     observed_tokens_per_second: int | None = Field(
         default=None,

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from kvtier.breakeven.load import Load
+from kvtier.breakeven.search import Wins
 
 
 class Verdict(StrEnum):
@@ -80,8 +81,8 @@ class Assessment:
 
     A hit on n tokens moves ``bytes_per_token`` x n and, beyond the longest sliding window,
     ``constant_bytes``: windows and the states of linear attention, zero without them.
-    ``minimum_hit`` is the fewest tokens for which a fetch beats the prefill: a whole number,
-    ``math.inf`` when no length is enough, None when link or T0 is not known. ``gain_seconds`` (per
+    ``wins`` are the lengths for which a fetch beats the prefill, None when link or T0 is not known.
+    ``gain_seconds`` (per
     hit) and ``share_won`` are None unless the lengths of hits are declared. ``floor_hit`` is the
     minimum hit on a link without limits: what T0 alone asks for. ``also`` are the verdicts that
     hold beside ``verdict``. ``observed`` is R as engines show it [tokens/s], where it is not as
@@ -98,7 +99,7 @@ class Assessment:
     break_even: float
     link: LinkFigures | None
     t0_seconds: float | None
-    minimum_hit: float | None
+    wins: Wins | None
     rows: tuple[Row, ...]
     lengths: Lengths
     gain_seconds: float | None
@@ -112,6 +113,12 @@ class Assessment:
     also: tuple[Verdict, ...]
     reason: str
     message: str
+
+    @property
+    def minimum_hit(self) -> float | None:
+        """The fewest tokens for which a fetch wins: a whole number, ``math.inf`` when no length is
+        enough, None when link or T0 is not known."""
+        return None if self.wins is None else self.wins.least
 
     @property
     def link_full(self) -> bool:

@@ -25,7 +25,7 @@ from kvtier.breakeven.imbalance import expected_imbalance
 from kvtier.breakeven.load import Load, prefill_points, requests_per_second, under_load
 from kvtier.breakeven.load import lengths as sampled
 from kvtier.breakeven.observed import RateOff, as_seen, counted
-from kvtier.breakeven.search import first_win
+from kvtier.breakeven.search import Wins, first_win, winning
 from kvtier.breakeven.verdict import compared, judge
 
 __all__ = [
@@ -126,7 +126,7 @@ def assess(
     )
     lengths = judged_lengths(spec)
     shown = shown_lengths(spec)
-    minimum_hit = tier.minimum_hit([*shown, *lengths.tokens])
+    wins = tier.wins([*shown, *lengths.tokens])
     by_length = {tokens: tier.gain(tokens) for tokens in set(lengths.tokens)}
     gains = [by_length[tokens] for tokens in lengths.tokens]
     known = [gain for gain in gains if gain is not None]
@@ -150,7 +150,7 @@ def assess(
         missing=crossed_level(spec, reach=reach),
         comparison=comparison,
         t0_seconds=tier.t0,
-        minimum_hit=minimum_hit,
+        wins=wins,
         lengths=lengths,
         gain_seconds=gain,
         share_won=won,
@@ -168,7 +168,7 @@ def assess(
         break_even=break_even,
         link=tier.link,
         t0_seconds=tier.t0,
-        minimum_hit=minimum_hit,
+        wins=wins,
         rows=tuple(tier.row(tokens) for tokens in shown),
         lengths=lengths,
         gain_seconds=gain,
@@ -306,9 +306,9 @@ class _Tier:
         fetch = self.fetch(tokens)
         return None if fetch is None else self.recompute(tokens) - fetch
 
-    def minimum_hit(self, lengths: list[int]) -> float | None:
+    def wins(self, lengths: list[int]) -> Wins | None:
         if self.link is None or self.t0 is None:
             return None
-        return first_win(
+        return winning(
             lambda tokens: (self.gain(tokens) or 0) > 0, points=self.rates, lengths=lengths
         )

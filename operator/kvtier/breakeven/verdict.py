@@ -11,6 +11,7 @@ from typing import Final
 from kvtier.api import reasons
 from kvtier.breakeven.assessment import Evidence, Lengths, LinkFigures, Verdict
 from kvtier.breakeven.load import Load
+from kvtier.breakeven.search import Wins
 from kvtier.breakeven.words import age, digits, gigabits, gigabytes, seconds
 
 _EVIDENCE: Final = {Evidence.PROBED: "measured", Evidence.OBSERVED: "seen by engines"}
@@ -33,7 +34,7 @@ def judge(
     missing: str | None,
     comparison: str,
     t0_seconds: float | None,
-    minimum_hit: float | None,
+    wins: Wins | None,
     lengths: Lengths,
     gain_seconds: float | None,
     share_won: float | None,
@@ -65,7 +66,7 @@ def judge(
     # Up to B* the link is full before the GPU alone would be: it carries misses as well as hits.
     under_load = not short and load is not None and load.pays_under_load
     queues = _queues(load, declared=requests_per_second)
-    if short or (minimum_hit is not None and math.isinf(minimum_hit)):
+    if short or (wins is not None and math.isinf(wins.least)):
         if under_load:
             return Judged(
                 Verdict.PAYS_UNDER_LOAD,
@@ -85,7 +86,7 @@ def judge(
             reasons.BELOW_BREAK_EVEN,
             f"{_never(short=short, t0_seconds=t0_seconds)} {comparison}",
         )
-    if t0_seconds is None or minimum_hit is None or share_won is None:
+    if t0_seconds is None or wins is None or share_won is None:
         return Judged(
             Verdict.UNKNOWN,
             reasons.T0_NOT_DECLARED,
@@ -96,14 +97,13 @@ def judge(
         what = _pays(lengths, gain_seconds=gain_seconds, share_won=share_won)
         if share_won == 1:
             return Judged(Verdict.PAYS, Verdict.PAYS.value, f"{what} {comparison}")
-        what += f" Those below {minimum_hit:,.0f} tokens are not."
+        what += f" Those {wins.outside()} are not."
         return Judged(
             Verdict.PAYS, Verdict.PAYS.value, f"{what} {comparison}", also=(Verdict.PAYS_WHEN_LONG,)
         )
-    share = _share(lengths, gain_seconds=gain_seconds, share_won=share_won)
+    share = _share(lengths, wins, gain_seconds=gain_seconds, share_won=share_won)
     message = (
-        f"Only hits of {minimum_hit:,.0f} tokens and more are faster than computing them again: "
-        f"{share}. {comparison}"
+        f"Only hits of {wins.inside()} are faster than computing them again: {share}. {comparison}"
     )
     if not under_load:
         return Judged(Verdict.PAYS_WHEN_LONG, Verdict.PAYS_WHEN_LONG.value, message)
@@ -179,8 +179,9 @@ def _pays(lengths: Lengths, *, gain_seconds: float | None, share_won: float) -> 
     )
 
 
-def _share(lengths: Lengths, *, gain_seconds: float | None, share_won: float) -> str:
-    none = f"none of the lengths in {lengths.source} is that long"
+def _share(lengths: Lengths, wins: Wins, *, gain_seconds: float | None, share_won: float) -> str:
+    such = "that long" if math.isinf(wins.most) else "among them"
+    none = f"none of the lengths in {lengths.source} is {such}"
     if gain_seconds is None:
         won = round(share_won * len(lengths.tokens))
         some = f"{won} of the {len(lengths.tokens)} lengths in {lengths.source}"

@@ -161,7 +161,11 @@ def _minimum_hit(assessment: Assessment, chunk_tokens: int) -> str:
         return "not known without link and fixed time"
     if math.isinf(tokens):
         return "none: no length is enough"
-    return f"{tokens:,.0f} tokens ({counted(math.ceil(tokens / chunk_tokens), 'chunk')})"
+    chunks = f"{tokens:,.0f} tokens ({counted(math.ceil(tokens / chunk_tokens), 'chunk')})"
+    wins = assessment.wins
+    if wins is None or math.isinf(wins.most):
+        return chunks
+    return f"{chunks}; {'some' if wins.again else 'all'} above {wins.most:,.0f} lose again"
 
 
 def _by_length(assessment: Assessment, *, held: int) -> list[str]:

@@ -151,6 +151,8 @@ def _lacking(assessment: Assessment) -> str:
         return "; no fetch is drawn without pool.hitLatency and hitEngineTime"
     if assessment.minimum_hit is None or math.isinf(assessment.minimum_hit):
         return "; no hit is long enough"
+    if assessment.wins is not None and math.isfinite(assessment.wins.most):
+        return f"; hits of {assessment.wins.inside().rstrip(',')} win"
     return f"; minimum hit {assessment.minimum_hit:,.0f} tokens"
 
 

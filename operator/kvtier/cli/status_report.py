@@ -118,7 +118,12 @@ def _facts(body: Body, *, now: datetime) -> Iterator[tuple[str, str]]:
     elif figures:
         yield "link", "not measured"
     if "minimumHitTokens" in figures:
-        yield "minimum hit", f"{figures['minimumHitTokens']:,} tokens"
+        least = figures["minimumHitTokens"]
+        # Where R rises with length a longer hit can lose again.
+        lost = [row["tokens"] for row in figures.get("perLength", ()) if not row.get("wins", True)]
+        longer = [f"{tokens:,}" for tokens in lost if tokens > least]
+        some = f"; hits of {', '.join(longer)} lose again" if longer else ""
+        yield "minimum hit", f"{least:,} tokens{some}"
     if "domain" in status:
         yield "ranks belong in", status["domain"]
     if "engineSecret" in status:

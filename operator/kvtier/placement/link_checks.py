@@ -69,24 +69,33 @@ def below_break_even(case: Case) -> Finding | None:
 
 
 def no_hit_long_enough(case: Case) -> Finding | None:
-    """Above B*, but every length that is declared is below the minimum hit."""
+    """Above B*, but every length that is declared is below the minimum hit.
+
+    Or, where R rises with length, above the longest hit that wins.
+    """
     found = case.assessment
-    least = found.minimum_hit
-    if not _judgeable(case) or least is None or no_prompt_long_enough(case):
+    wins = found.wins
+    if not _judgeable(case) or wins is None or no_prompt_long_enough(case):
         return None
-    longest = case.longest_hit or max(found.lengths.tokens)
+    shortest, longest = min(found.lengths.tokens), case.longest_hit or max(found.lengths.tokens)
+    too_short, too_long = wins.least > longest, wins.most < shortest and not wins.again
     # The standard lengths are nobody's: none of them being long enough says nothing.
-    if least <= longest or not (case.lengths_declared or math.isinf(least)):
+    if not (too_short or too_long) or not (case.lengths_declared or math.isinf(wins.least)):
         return None
     faster = (
         "no hit of any length is faster"
-        if math.isinf(least)
-        else f"hits are faster from {least:,.0f} tokens on"
+        if math.isinf(wins.least)
+        else f"hits are faster from {wins.least:,.0f} tokens on"
+        if math.isinf(wins.most)
+        else f"hits of {wins.inside()} are faster"
     )
+    end = f"longest in {found.lengths.source} is {longest:,}"
+    if too_long:
+        end = f"shortest in {found.lengths.source} is {shortest:,}"
     return Finding(
         reason=reasons.NO_HIT_LONG_ENOUGH,
         message=f"{found.comparison} With a T0 of {seconds(found.t0_seconds or 0)} {faster}, and"
-        f" the longest in {found.lengths.source} is {longest:,}.",
+        f" the {end}.",
         severity=Severity.WARNING if found.loaded else Severity.ERROR,
     )
 
@@ -94,10 +103,10 @@ def no_hit_long_enough(case: Case) -> Finding | None:
 def hits_lose_on_average(case: Case) -> Finding | None:
     """Some declared hits win, but fetching every one costs time."""
     found = case.assessment
-    gain, share, least = found.gain_seconds, found.share_won, found.minimum_hit
-    if not _judgeable(case) or gain is None or share is None or least is None or gain > 0:
+    gain, share = found.gain_seconds, found.share_won
+    if not _judgeable(case) or gain is None or share is None or gain > 0:
         return None
-    if found.loaded or least > (case.longest_hit or 0):
+    if found.loaded or no_hit_long_enough(case) or no_prompt_long_enough(case):
         # The load makes up for it; or none wins, and another finding says so.
         return None
     return Finding(

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from kvtier.breakeven.search import LONGEST_TOKENS, first_win
+from kvtier.breakeven.search import LONGEST_TOKENS, Wins, first_win, winning
 
 FLAT = [(0.0, 5000.0)]
 
@@ -42,3 +42,32 @@ def test_a_narrow_win_at_a_length_that_matters_is_found() -> None:
     rising = [(1.0, 1.0), (1e8, 1e8)]
     assert first_win(lambda tokens: tokens == 5003, points=rising) == math.inf
     assert first_win(lambda tokens: tokens == 5003, points=rising, lengths=[5003]) == 5003
+
+
+RISING = [(1000.0, 1000.0), (9000.0, 9000.0)]
+
+
+def test_where_the_rate_rises_the_first_loss_above_a_win_is_found() -> None:
+    found = winning(lambda tokens: 400 <= tokens <= 6000, points=RISING)
+    assert found == Wins(400, most=6000)
+    assert found.inside() == "400 to 6,000 tokens"
+    assert found.outside() == "below 400 and above 6,000 tokens"
+
+
+def test_a_win_above_such_a_loss_is_told_of() -> None:
+    found = winning(lambda tokens: not 6000 < tokens < 10**6, points=RISING)
+    assert found == Wins(1, most=6000, again=True)
+    assert found.inside() == "1 to 6,000 tokens, and some longer ones,"
+    assert found.outside() == "below 1 and some above 6,000 tokens"
+    lengths = [20_000, 30_000]
+    narrow = winning(lambda n: n <= 6000 or n == 20_000, points=RISING, lengths=lengths)
+    assert narrow.again
+
+
+@pytest.mark.parametrize("points", [FLAT, RISING, RISING[::-1]])
+def test_without_a_loss_every_longer_hit_wins(points: list[tuple[float, float]]) -> None:
+    found = winning(lambda tokens: tokens >= 4096, points=points)
+    assert found == Wins(4096)
+    assert found.inside() == "4,096 tokens and more"
+    assert found.outside() == "below 4,096 tokens"
+    assert winning(lambda _: False, points=points) == Wins(math.inf)

@@ -50,6 +50,12 @@ def test_rows_verdict_and_minimum_hit_agree(make_spec: MakeSpec, changes: dict[s
     assert found.minimum_hit is not None
     won = [row.tokens for row in found.rows if row.wins]
     assert all(tokens >= found.minimum_hit for tokens in won)
+    assert found.wins is not None
+    for row in found.rows:
+        if row.tokens <= found.wins.most:
+            assert row.wins is (row.tokens >= found.wins.least)
+        elif not found.wins.again:
+            assert not row.wins
     hopeless = (Verdict.NEVER_PAYS, Verdict.PAYS_UNDER_LOAD)
     assert (found.verdict in hopeless) is math.isinf(found.minimum_hit)
     assert found.ratio is not None

@@ -220,6 +220,23 @@ def test_a_link_below_break_even_has_no_minimum_hit(tier_file: TierFile) -> None
     assert any(text.startswith("NeverPays.") and "no hit is long enough" in text for text in words)
 
 
+def test_hits_that_lose_again_are_not_drawn_as_a_half_line(tier_file: TierFile) -> None:
+    rates = [
+        {"tokens": 4096, "tokensPerSecond": 1000},
+        {"tokens": 65_536, "tokensPerSecond": 20_000},
+    ]
+    link = [{"domain": "zone", "bitsPerSecond": "15G", "roundTrip": "50us"}]
+    file = tier_file({"pool.prefillRate": rates, "placement.links": link})
+    svg = drawn(file)
+    [grey] = svg.findall(f".//{SVG}rect[@class='wins']")
+    ticks = {text: (left + right) / 2 for left, _, right, _, text in texts(svg)}
+    end = float(grey.attrib["x"]) + float(grey.attrib["width"])
+    assert ticks["16,384"] < end < ticks["65,536"]
+    words = [text for *_, text in texts(svg)]
+    assert any(text.endswith("; hits of 400 to 17,569 tokens win.") for text in words)
+    assert "(2 chunks); all above 17,569 lose again" in kvtier("plan", "-f", file).stdout.decode()
+
+
 def test_names_that_xml_has_no_place_for_are_drawn_all_the_same(tier_file: TierFile) -> None:
     svg = drawn(tier_file({"model.name": "a<b>&\x01'\"" + "x" * 200}))
     [line] = [text for *_, text in texts(svg) if text.startswith("a<b>&\ufffd'\"")]

@@ -164,6 +164,18 @@ def test_a_rate_that_engines_show_is_named_as_theirs(kubeconfig: NewConfig) -> N
     assert "engines prefill  8,000 tokens/s, by the engines' own metrics" in shown
 
 
+def test_a_minimum_hit_names_the_longer_ones_that_lose(kubeconfig: NewConfig) -> None:
+    lengths = {256: False, 4096: True, 32_768: False, 65_536: False}
+    figures = {
+        "chunkBytes": 1,
+        "bytesPerSecond": 1,
+        "minimumHitTokens": 400,
+        "perLength": [{"tokens": tokens, "wins": wins} for tokens, wins in lengths.items()],
+    }
+    done = kvtier("status", "chat", "--kubeconfig", kubeconfig(tier(breakEven=figures)))
+    assert b"minimum hit      400 tokens; hits of 32,768, 65,536 lose again\n" in done.stdout
+
+
 def findings(shown: bytes) -> list[str]:
     lines = shown.decode().splitlines()
     return lines[lines.index("Findings") + 1 :]

@@ -110,21 +110,6 @@ def test_no_load_makes_up_for_a_link_below_break_even() -> None:
         expect(finding(reasons.BELOW_BREAK_EVEN, QUICK, workload, link("14.1G"), rate(each)), ERROR)
 
 
-@pytest.mark.parametrize("hit_rate", ["0.1", "0.5", "1"])
-@pytest.mark.parametrize("striping", ["Hash", "Shard"])
-def test_the_verdict_and_the_finding_mean_the_same_demand(hit_rate: str, striping: str) -> None:
-    known = spec(
-        {"workload.promptTokens": tokens(1000, 65_536), "pool.striping": striping},
-        {"workload.hitRate": hit_rate},
-    )
-    assessment = assess(known)
-    case = Case(spec=known, assessment=assessment, engines=1)
-    assert assessment.load is not None
-    assert assessment.link is not None
-    asked = (case.bytes_per_request or 0) / assessment.link.bytes_per_second
-    assert assessment.load.link.mean == pytest.approx(asked)
-
-
 def test_no_declared_hit_reaches_the_minimum_hit() -> None:
     reason = reasons.NO_HIT_LONG_ENOUGH
     hits = {"workload.hitTokens": tokens(18_000, 20_000)}

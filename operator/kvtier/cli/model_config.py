@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvtier.api.load import InvalidTier, parse_tier, read_bytes, read_document
+from kvtier.api.scalars import shown
 from kvtier.api.types import KVCacheDtype, KVCacheTier, Layout
 from kvtier.breakeven.footprint import Footprint, of_layout
 from kvtier.breakeven.sizes import ELEMENT_BYTES
@@ -27,6 +28,19 @@ def add_argument(parser: argparse.ArgumentParser, *, required: bool) -> None:
     )
 
 
+class _Twice(Exception):
+    """A key of one object that is there twice: which of the values counts, no standard says."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Twice(key)
+        found[key] = value
+    return found
+
+
 def load(path: str) -> ModelConfig:
     """The config in ``path``. Raises BadInput, also for what is no readable JSON object."""
     try:
@@ -34,7 +48,9 @@ def load(path: str) -> ModelConfig:
     except InvalidTier as error:
         raise BadInput(*error.errors) from None
     try:
-        document = json.loads(data)
+        document = json.loads(data, object_pairs_hook=_unique)
+    except _Twice as error:
+        raise BadInput(f"{path}: key {shown(str(error))} is there twice; keep one") from None
     except RecursionError:
         raise BadInput(f"{path}: nested too deeply; name a config.json") from None
     except ValueError as error:

@@ -134,3 +134,14 @@ def test_a_broken_tier_is_told_as_without_a_config(tier_file: TierFile) -> None:
         completed = kvtier("plan", "-f", bad, "--model-config", LLAMA)
         assert completed.returncode == 2
         assert completed.stderr == kvtier("plan", "-f", bad).stderr != b""
+
+
+@pytest.mark.parametrize("inside", ["", '"text_config": '])
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, inside: str) -> None:
+    """The one that counts would be anybody's guess, as in a tier's YAML."""
+    twice = '{"model_type": "llama", "num_hidden_layers": 1, "num_hidden_layers": 80}'
+    config = tmp_path / "config.json"
+    config.write_text(f"{{{inside}{twice}}}" if inside else twice)
+    line = one_line(kvtier("layout", "--model-config", config))
+    assert "num_hidden_layers" in line
+    assert line.endswith("is there twice; keep one")

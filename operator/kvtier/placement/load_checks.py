@@ -4,12 +4,13 @@ from typing import Final
 
 from kvtier.api import reasons
 from kvtier.breakeven.assessment import Evidence
-from kvtier.breakeven.words import digits, gigabits, gigabytes, seconds
+from kvtier.breakeven.words import counted, digits, gigabits, gigabytes, seconds
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding, Severity
 
 BUSY: Final = 0.8
 """Utilisation from which a queue is worth a warning: waits are four service times and more."""
+_SPLIT: Final = "split the pool into several tiers, each with nodes of its own"
 
 
 def gpu_queue_unstable(case: Case) -> Finding | None:
@@ -25,7 +26,8 @@ def gpu_queue_unstable(case: Case) -> Finding | None:
         reason=reasons.GPU_QUEUE_UNSTABLE,
         message=f"At {digits(rate)} requests/s of one engine, each of which keeps the GPU busy for"
         f" {seconds(load.gpu.mean)} (hit rate {digits(load.hit_rate)}), {_busy('GPU', rho)}."
-        f" Without the tier it would be {digits(load.prefill.utilisation(rate))}.",
+        f" Without the tier it would be {digits(load.prefill.utilisation(rate))}. Run more engines,"
+        " so that each gets fewer requests.",
         severity=_severity(rho),
     )
 
@@ -41,7 +43,8 @@ def link_queue_unstable(case: Case) -> Finding | None:
     return Finding(
         reason=reasons.LINK_QUEUE_UNSTABLE,
         message=f"One engine at {digits(rate)} requests/s moves {gigabits(rate * size)} over a"
-        f" {link.domain} link of {gigabits(link.bytes_per_second)}: {_busy('link', rho)}.",
+        f" {link.domain} link of {gigabits(link.bytes_per_second)}: {_busy('link', rho)}."
+        " Run more engines, so that each gets fewer requests, or use a faster link.",
         severity=_severity(rho),
     )
 
@@ -62,22 +65,36 @@ def ranks_contended(case: Case) -> Finding | None:
             return None
         return Finding(
             reason=reasons.RANKS_CONTENDED,
-            message=f"{case.engines} engines at {digits(rate)} requests/s ask for"
+            message=f"{counted(case.engines, 'engine')} at {digits(rate)} requests/s ask for"
             f" {gigabytes(demand)}, and one engine was measured to get"
-            f" {gigabytes(link.bytes_per_second)} from all ranks: hits may queue for each other.",
+            f" {gigabytes(link.bytes_per_second)} from all ranks: hits may queue for each other."
+            f" Where they do, {_SPLIT}.",
         )
-    together = case.ranks_together or 1
-    there = demand * together / case.spec.pool.ranks
+    ranks, together = case.spec.pool.ranks, case.ranks_together or 1
+    there = demand * together / ranks
     rho = there / link.bytes_per_second
     if rho < BUSY:
         return None
+    held = f"a node with {together} of {ranks} ranks and"
+    if case.ranks_together is None:
+        held = "the node of one rank (if each rank has a node of its own) with"
     return Finding(
         reason=reasons.RANKS_CONTENDED,
-        message=f"{case.engines} engines at {digits(rate)} requests/s ask for {gigabits(demand)},"
-        f" {gigabits(there)} of it from a node with {together} of {case.spec.pool.ranks} ranks and"
-        f" {gigabits(link.bytes_per_second)}: {_busy('node', rho)}. Spread the ranks.",
+        message=f"{counted(case.engines, 'engine')} at {digits(rate)} requests/s ask for"
+        f" {gigabits(demand)}, {gigabits(there)} of it from {held}"
+        f" {gigabits(link.bytes_per_second)}: {_busy('node', rho)}."
+        f" {_way_out(together, alone=rho / together)}",
         severity=_severity(rho),
     )
+
+
+def _way_out(together: int, *, alone: float) -> str:
+    """``alone`` is rho of a node with one rank: spreading gives that, and no more."""
+    if together == 1:
+        return f"A rank a node is as far as they spread: {_SPLIT}, or use a faster network."
+    if alone < 1:
+        return "Spread the ranks."
+    return f"Spread the ranks, and {_SPLIT}: a rank a node is not enough."
 
 
 def prefill_rate_off(case: Case) -> Finding | None:

@@ -66,13 +66,16 @@ def link_too_slow_for_pool(case: Case) -> Finding | None:
     if settings is None or settings.fits:
         return None
     pool = case.spec.pool
+    less = "Lower pool.maxEngines"
+    if pool.max_engines == 1:
+        less = "Lower pool.chunkTokens (for a new tier)"
     return Finding(
         reason=reasons.LINK_TOO_SLOW_FOR_POOL,
-        message=f"With {pool.max_engines} engines reading at once over"
+        message=f"With {counted(pool.max_engines, 'engine')} reading at once over"
         f" {'the declared link' if settings.link else 'an assumed link of 25 Gb/s'}, one chunk may"
         f" take so long that request_timeout has to be {digits(settings.request_timeout)} s: a dead"
-        " rank stalls lookups for as long. Lower pool.maxEngines, or measure the"
-        " link (kvtier probe) and declare what it does.",
+        f" rank stalls lookups for as long. {less}, or measure the link (kvtier probe) and declare"
+        " what it does.",
     )
 
 

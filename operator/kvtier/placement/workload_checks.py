@@ -4,7 +4,7 @@ from typing import Final
 
 from kvtier.api import reasons
 from kvtier.breakeven.load import mean_tokens
-from kvtier.breakeven.words import age, digits, gigabits, seconds
+from kvtier.breakeven.words import age, counted, digits, gigabits, seconds
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding
 
@@ -74,12 +74,21 @@ def working_set_larger_than_all_that_is_asked(case: Case) -> Finding | None:
 
 
 def implausible_prefill_rate(case: Case) -> Finding | None:
-    fastest = max(point.tokens_per_second for point in case.spec.pool.prefill_rate)
-    if fastest <= FASTEST_RANK * case.spec.pool.ranks:
+    """The spec's rates are those that engines show, where these count (``as_seen``)."""
+    fastest = float(max(point.tokens_per_second for point in case.spec.pool.prefill_rate))
+    most, ranks = FASTEST_RANK * case.spec.pool.ranks, counted(case.spec.pool.ranks, "rank")
+    if fastest <= most:
         return None
+    seen = case.off is not None and case.off.faster
+    declared = fastest / case.off.factor if case.off is not None and seen else fastest
+    if declared <= most:
+        return _implausible(
+            f"by engines' own metrics (Observed) they prefill {digits(fastest)} tokens/s on"
+            f" {ranks}; see that pool.ranks is right, and that the metrics are of these engines"
+        )
     return _implausible(
-        f"pool.prefillRate has {fastest:,} tokens/s for {case.spec.pool.ranks} ranks; it is tokens"
-        " in a second, of one engine"
+        f"pool.prefillRate has {digits(declared)} tokens/s for {ranks}; it is tokens in a second,"
+        " of one engine"
     )
 
 

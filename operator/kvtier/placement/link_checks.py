@@ -47,6 +47,7 @@ def no_prompt_long_enough(case: Case) -> Finding | None:
         )
     busy = declared is not None and free is not None and declared >= free
     pays = declared is not None and threshold is not None and declared >= threshold
+    pays = pays and not case.assessment.link_full
     return Finding(
         reason=reasons.NO_PROMPT_LONG_ENOUGH,
         message=message,

@@ -125,3 +125,18 @@ def test_a_rate_that_nothing_has_is_blamed_on_who_says_it(
     found = finding(reason, declared, seen=SeenRate(at_least=seen))
     assert found is not None
     assert said in found.message
+
+
+@pytest.mark.parametrize(
+    ("reason", "hits"),
+    [(reasons.NO_PROMPT_LONG_ENOUGH, (16_384,)), (reasons.NO_HIT_LONG_ENOUGH, (18_000, 20_000))],
+)
+def test_a_load_that_fills_the_link_makes_up_for_nothing(
+    reason: str, hits: tuple[int, ...]
+) -> None:
+    """11 of 20,000 tokens, or 13 of 16,384, are a second of the link."""
+    known = {"workload.hitTokens": tokens(*hits)}
+    for rate, severity in (("2", Severity.WARNING), ("14", Severity.ERROR)):
+        found = finding(reason, known, {"workload.requestsPerSecond": rate})
+        assert found is not None
+        assert found.severity is severity

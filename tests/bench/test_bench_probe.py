@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import valkey
+from glide_sync import GlideClient, GlideClientConfiguration, NodeAddress, ServerCredentials
 from reading import Opened, Read, plain_reader, timed
 
 from kvtier.generation.acl import key_prefix
@@ -46,9 +47,11 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
 
 @pytest.mark.timeout(600)
 def test_the_probe_reads_as_fast_as_plain_sockets(ranks: Ranks) -> None:
-    others = {"valkey-py": by_library, "valkey-benchmark": by_benchmark}
-    if glide():
-        others["valkey-glide"] = by_glide
+    others = {
+        "valkey-py": by_library,
+        "valkey-benchmark": by_benchmark,
+        "valkey-glide": by_glide,
+    }
     rows: list[Sequence[str]] = [("value", "plain sockets", "kvtier probe", "ratio", *others)]
     ratios = {}
     for name, size in SIZES.items():
@@ -162,22 +165,7 @@ def by_benchmark(ranks: Ranks, *, size: int) -> float:
         return count * size / (time.perf_counter() - begun)
 
 
-def glide() -> bool:
-    try:
-        import glide_sync  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def glide_client(ranks: Ranks) -> Any:
-    from glide_sync import (
-        GlideClient,
-        GlideClientConfiguration,
-        NodeAddress,
-        ServerCredentials,
-    )
-
     token = ranks.record.live.token
     return GlideClient.create(
         GlideClientConfiguration(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from apiserver_process import ApiServer
 from controller_process import SPEC, apply_tier, get, wait_for
 
 from kvtier.plan.probing import REQUESTED
+from kvtier.reconcile.lease import LABEL
 
 PROGRAM = Path(sys.executable).with_name("kvtier")
 NODE = "probe-node"
@@ -62,8 +64,24 @@ def namespace(apiserver: ApiServer) -> Iterator[str]:
             "measured": MEASURED | {"at": OLD},
         },
     )
+    made = apiserver.apply(lease(name))
+    assert made.code == 0, made.message
     yield name
-    apiserver.kubectl("delete", "kvt,pod", "--all", "-n", name, "--force", "--grace-period=0")
+    apiserver.kubectl("delete", "kvt,pod,lease", "--all", "-n", name, "--force", "--grace-period=0")
+
+
+def lease(namespace: str) -> dict[str, Any]:
+    """That of a controller which is at work for as long as any test takes."""
+    renewed = datetime.now(UTC) + timedelta(hours=1)
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "kvtier", "namespace": namespace, "labels": dict([LABEL.split("=")])},
+        "spec": {
+            "holderIdentity": "controller",
+            "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        },
+    }
 
 
 def patch(server: ApiServer, namespace: str, what: str, status: dict[str, Any]) -> None:

@@ -95,6 +95,8 @@ def tier(
     namespace: str, changes: dict[str, dict[str, Any]] | None = None, **metadata: Any
 ) -> dict[str, Any]:
     spec: dict[str, Any] = copy.deepcopy(SPEC)
+    # The other striping has a warning.
+    spec["pool"]["striping"] = "Shard"
     for part, fields in (changes or {}).items():
         spec.setdefault(part, {}).update(fields)
     return {

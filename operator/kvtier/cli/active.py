@@ -14,6 +14,8 @@ USUAL_NAMESPACE: Final = "kvtier-system"
 LONG_AGO: Final = 30.0
 """Seconds since a renewal, of which there is one every 5, with some for clocks that differ. A
 controller that was uninstalled may not have given its Lease back: its rights went first."""
+LATE: Final = 12.0
+"""Two renewals were missed."""
 _AWAY: Final = "No controller runs"
 
 
@@ -47,10 +49,11 @@ def _judged(leases: list[Object], *, now: datetime) -> Controller:
         return Controller(False, f"{_AWAY}: there is no Lease of one in this cluster")
     ages = [_age(lease, now=now) for lease in leases]
     held = [seconds for seconds in ages if seconds is not None]
-    if held and min(held) < LONG_AGO:
-        return Controller(True)
     metadata = leases[0]["metadata"]
     name = f"Lease {metadata['namespace']}/{metadata['name']}"
+    if held and min(held) < LONG_AGO:
+        late = f"The controller is late: {name} was renewed {age(min(held))} ago"
+        return Controller(True, late if min(held) > LATE else "")
     said = f"was renewed {age(min(held))} ago" if held else "is held by nobody"
     return Controller(False, f"{_AWAY}: {name} {said}")
 

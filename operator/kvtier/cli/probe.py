@@ -38,6 +38,8 @@ TIMEOUT: Final = "6m"
 """A Job that gets no node ends after five."""
 LONGEST: Final = 3600.0
 POLL: Final = 1.0
+LOOK: Final = 10.0
+"""Seconds after which it looks again whether there still is a controller."""
 SETTLED: Final = 3.0
 """Seconds that a probe which has just ended has to reach the status."""
 
@@ -187,7 +189,7 @@ async def _wait(tier: _Tier, asked: Object, *, before: _Failures, ends: float) -
     """Until there is another figure than there was, or a node that gave none; ``before`` are the
     failures before the request."""
     _say(f"a probe was asked for at {_request(asked)}; waiting for it")
-    seen = None
+    seen, look = None, time.monotonic() + LOOK
     while True:
         # In this order: what failed is told after the status is written.
         failed = await tier.failures()
@@ -196,6 +198,10 @@ async def _wait(tier: _Tier, asked: Object, *, before: _Failures, ends: float) -
         told = [found[1] for name, found in failed.items() if found != before.get(name)]
         if told or measured:
             return _Came(body, measured=measured, troubles=told)
+        if time.monotonic() >= look:
+            runs, look = await controller(tier.cluster, now=datetime.now(UTC)), look + LOOK
+            if runs.active is False:
+                raise _NoProbe(runs.hint)
         seen = await tier.job() or seen
         await _pause(tier, seen, ends=ends)
 

@@ -372,3 +372,14 @@ def test_without_a_controller_nobody_waits_for_a_probe(operator: Operator) -> No
     assert (code, shown, operator.asked) == (1, "", [])
     assert len(said) == 1
     assert said[0] == "No controller runs: Lease kvtier-system/kvtier is held by nobody"
+
+
+def test_a_controller_that_goes_away_ends_the_wait(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "LOOK", 0.1)
+    lease = {"spec": {"holderIdentity": None}}
+    operator.answer = lambda _: operator.cluster.edit(LEASE, "kvtier-system", "kvtier", lease)
+    code, _, said = asked(operator, "--timeout", "60s")
+    assert (code, len(operator.asked)) == (1, 1)
+    assert said[-1] == "No controller runs: Lease kvtier-system/kvtier is held by nobody"

@@ -94,7 +94,8 @@ def request_timeout_too_short(case: Case) -> Finding | None:
         message=f"The slowest rank gives {gigabytes(rank)}: with all {case.spec.pool.max_engines}"
         f" engines reading, a batch takes {seconds(batch)}, longer than request_timeout"
         f" ({digits(settings.request_timeout)} s). Declare the link as it is, so that engines get"
-        " a longer one.",
+        " a longer one; lookups then wait longer for a dead rank (NOTICE in the engine Secret says"
+        " how long).",
     )
 
 

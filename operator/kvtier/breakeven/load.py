@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kvtier.api.scalars import parse_duration
 from kvtier.api.types import KVCacheTierSpec, LengthQuantile
 from kvtier.breakeven import footprint, rates
-from kvtier.breakeven.queueing import Service, gpu_seconds, service, sharing, threshold_rate
+from kvtier.breakeven.queueing import Duplex, Service, gpu_seconds, service, threshold_rate
 
 SAMPLES = 200
 
@@ -28,8 +28,16 @@ class Traffic:
     what the GPU holds already too, so nothing is taken off for that.
     """
 
-    read: int
+    read: float
     written: float
+
+    @property
+    def busier(self) -> float:
+        """What decides how full a link is that carries both at once."""
+        return max(self.read, self.written)
+
+    def times(self, factor: float) -> "Traffic":
+        return Traffic(read=self.read * factor, written=self.written * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +52,22 @@ class Load:
     hit_rate: float
     prefill: Service
     gpu: Service
-    link: Service
+    link: Duplex
     threshold: float | None
 
     @property
     def pays_under_load(self) -> bool:
         """Slower on an idle engine, faster from ``threshold`` on."""
         return self.threshold is not None and self.threshold > 0
+
+    def full_at(self, declared: float | None) -> float | None:
+        """Requests/s from which the link is full, where that is near.
+
+        Below twice the threshold, or not above the ``declared`` rate. None elsewhere.
+        """
+        limit = self.link.limit
+        near = self.threshold is not None and limit < 2 * self.threshold
+        return limit if near or (declared is not None and declared >= limit) else None
 
 
 def prefill_points(spec: KVCacheTierSpec) -> list[rates.Point]:
@@ -147,8 +164,9 @@ def under_load(
     gpu = service(
         gpu_seconds(hit_rate=share, recompute=work[request], held=held) for request in asked
     )
-    link = sharing(
-        service(carry(one.read) for one in moved), service(carry(one.written) for one in moved)
+    link = Duplex(
+        read=service(carry(one.read) for one in moved),
+        written=service(carry(one.written) for one in moved),
     )
     return Load(
         hit_rate=share,
@@ -158,7 +176,8 @@ def under_load(
         threshold=threshold_rate(
             prefill,
             stages=(gpu,),
-            queues=(link,),
+            queues=(link.read,),
+            bounds=(link.written,),
             fixed=parse_duration(pool.hit_latency)
             + round_trip
             + math.fsum(fetch[request.hit] for request in asked) / len(asked),

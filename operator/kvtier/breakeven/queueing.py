@@ -49,15 +49,26 @@ def service(times: Iterable[float]) -> Service:
     )
 
 
-def sharing(*streams: Service) -> Service:
-    """One stage that serves several requests of each kind alike: one of every stream arrives.
+@dataclass(frozen=True, slots=True)
+class Duplex:
+    """A link: two stages side by side, since it carries reads one way and writes the other."""
 
-    A read waits for the writes before it too, not for its own: those come after it.
-    """
-    return Service(
-        mean=math.fsum(stream.mean for stream in streams),
-        square=math.fsum(stream.square for stream in streams),
-    )
+    read: Service
+    written: Service
+
+    @property
+    def busier(self) -> Service:
+        return max(self.read, self.written, key=lambda way: way.mean)
+
+    @property
+    def limit(self) -> float:
+        """Requests/s from which one way is full."""
+        busier = self.busier.mean
+        return 1 / busier if busier else math.inf
+
+    def utilisation(self, rate: float) -> float:
+        """rho of the busier way."""
+        return self.busier.utilisation(rate)
 
 
 def gpu_seconds(*, hit_rate: float, recompute: float, held: float) -> float:
@@ -73,14 +84,20 @@ def gpu_seconds(*, hit_rate: float, recompute: float, held: float) -> float:
 
 
 def threshold_rate(
-    local: Service, *, stages: Sequence[Service], queues: Sequence[Service] = (), fixed: float = 0.0
+    local: Service,
+    *,
+    stages: Sequence[Service],
+    queues: Sequence[Service] = (),
+    bounds: Sequence[Service] = (),
+    fixed: float = 0.0,
 ) -> float | None:
     """Requests/s of one engine from which hits are the faster way: waits counted, on average.
 
     ``local`` is the prefill of whole prompts. ``stages`` are what a hit passes one after the other,
     ``queues`` where it waits only (its own time there is in ``fixed``), ``fixed`` [s] what it takes
-    besides. 0 when the hit is faster at every rate; None when no rate is enough: some stage is at
-    its limit before the prefill would be.
+    besides. ``bounds`` are what the request needs too, without waiting for it. 0 when the hit is
+    faster at every rate; None when no rate is enough: some stage is at its limit before the prefill
+    would be, or one of ``bounds`` before hits are the faster way.
 
     Exact: the difference of the two times, with every stage's limit above the prefill's, falls
     first if at all, and then rises to infinity. So from its lowest point on it crosses zero at most
@@ -116,7 +133,8 @@ def threshold_rate(
             high = middle
         else:
             low = middle
-    return high if high < limit else None
+    full = high >= limit or any(stage.utilisation(high) >= 1 for stage in bounds)
+    return None if full else high
 
 
 def _slope(stage: Service, rate: float) -> float:

@@ -1,7 +1,7 @@
 """From figures to a verdict and the sentence that a person reads.
 
 The first that holds: Pays, PaysWhenLong, PaysUnderLoad, NeverPays. A link at or below break-even
-never pays, whatever else is unknown; beyond that, no verdict without a link and T0.
+pays under load at most, whatever else is unknown; beyond that, no verdict without a link and T0.
 """
 
 import math
@@ -63,8 +63,7 @@ def judge(
             f"Break-even is {gigabits(break_even)}, but {wanted}.",
         )
     short = link.bytes_per_second <= break_even
-    # Up to B* the link is full before the GPU alone would be: it carries misses as well as hits.
-    under_load = not short and load is not None and load.pays_under_load
+    under_load = load is not None and load.pays_under_load
     queues = _queues(load, declared=requests_per_second)
     if short or (wins is not None and math.isinf(wins.least)):
         if under_load:
@@ -125,12 +124,13 @@ def _never(*, short: bool, t0_seconds: float | None) -> str:
 
 
 def _queues(load: Load | None, *, declared: float | None) -> str:
-    """From which request rate on the shorter queue makes up for the slower hit."""
+    """From which request rate on the shorter queue makes up for the slower hit, and up to which."""
     if load is None or load.threshold is None:
         return ""
-    known = "" if declared is None else f"; workload.requestsPerSecond is {digits(declared)}"
-    if declared is not None and load.link.utilisation(declared) >= 1:
-        known += ", more than the link carries"
+    full = load.full_at(declared)
+    known = "" if full is None else f"; the link is full at {digits(full)}"
+    if declared is not None:
+        known += f"; workload.requestsPerSecond is {digits(declared)}"
     return (
         f"from {digits(load.threshold)} requests/s of one engine on, prefills queue for longer "
         f"than a hit loses (hit rate {digits(load.hit_rate)}{known})"

@@ -244,7 +244,8 @@ def _load(assessment: Assessment) -> dict[str, Any] | None:
         "hitRate": load.hit_rate,
         "prefillSeconds": load.prefill.mean,
         "gpuSeconds": load.gpu.mean,
-        "linkSeconds": load.link.mean,
+        "linkReadSeconds": load.link.read.mean,
+        "linkWriteSeconds": load.link.written.mean,
         "thresholdRequestsPerSecond": load.threshold,
     }
     return {name: figure for name, figure in figures.items() if figure is not None}

@@ -9,6 +9,7 @@ from kvtier.breakeven import rates
 from kvtier.breakeven.assessment import Assessment
 from kvtier.breakeven.load import (
     Load,
+    Traffic,
     prefill_points,
     requests,
     requests_per_second,
@@ -96,10 +97,13 @@ class Case:
         return math.fsum(request.prompt for request in asked) / len(asked) if asked else None
 
     @cached_property
-    def bytes_per_request(self) -> float | None:
-        """Mean bytes that a request moves, hits and misses; None without lengths."""
-        moved = traffic(self.spec, requests(self.spec))
-        if not moved:
+    def moved(self) -> Traffic | None:
+        """Mean bytes that a request moves either way; None without lengths."""
+        each = traffic(self.spec, requests(self.spec))
+        if not each:
             return None
-        whole = math.fsum(one.read + one.written for one in moved)
-        return whole / len(moved) / self.assessment.compression
+        whole = Traffic(
+            read=math.fsum(one.read for one in each),
+            written=math.fsum(one.written for one in each),
+        )
+        return whole.times(1 / len(each) / self.assessment.compression)

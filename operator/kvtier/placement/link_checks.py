@@ -41,6 +41,8 @@ def no_prompt_long_enough(case: Case) -> Finding | None:
     message = f"T0 of {seconds(t0)} {needed}: on no link is a hit faster on an idle engine."
     if threshold is not None:
         known = "none are declared" if declared is None else f"{digits(declared)} are declared"
+        full = None if load is None else load.full_at(declared)
+        known += "" if full is None else f", and the link is full at {digits(full)}"
         message += (
             f" From {digits(threshold)} requests/s of one engine on, the shorter queue makes up for"
             f" it; in workload.requestsPerSecond {known}."
@@ -57,7 +59,10 @@ def no_prompt_long_enough(case: Case) -> Finding | None:
 
 
 def below_break_even(case: Case) -> Finding | None:
-    """The link gives no more than B*. A lower bound of it proves nothing."""
+    """The link gives no more than B*. A lower bound of it proves nothing.
+
+    A warning where the declared load makes up for it.
+    """
     found = case.assessment
     if found.link is None or found.link.lower_bound or found.ratio is None or found.ratio > 1:
         return None
@@ -65,7 +70,7 @@ def below_break_even(case: Case) -> Finding | None:
         reason=reasons.BELOW_BREAK_EVEN,
         message=f"{found.comparison} That is {digits(found.ratio)} x break-even: no hit is faster"
         " on an idle engine.",
-        severity=Severity.ERROR,
+        severity=Severity.WARNING if found.also_under_load and found.loaded else Severity.ERROR,
     )
 
 

@@ -1,9 +1,11 @@
 """What the load decides: queues that grow without end, and engines that share ranks."""
 
+from collections.abc import Callable
 from typing import Final
 
 from kvtier.api import reasons
 from kvtier.breakeven.assessment import Evidence
+from kvtier.breakeven.load import Traffic
 from kvtier.breakeven.words import counted, digits, gigabits, gigabytes, seconds
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding, Severity
@@ -33,18 +35,21 @@ def gpu_queue_unstable(case: Case) -> Finding | None:
 
 
 def link_queue_unstable(case: Case) -> Finding | None:
-    """One engine's own link: hits are read over it, misses written."""
-    link, rate, size = case.assessment.link, case.requests_per_second, case.bytes_per_request
-    if link is None or rate is None or size is None:
+    """One engine's own link: hits come in over it, misses go out."""
+    link, rate, moved = case.assessment.link, case.requests_per_second, case.moved
+    if link is None or rate is None or moved is None:
         return None
-    rho = rate * size / link.bytes_per_second
+    demand = moved.times(rate)
+    way = "into" if moved.read >= moved.written else "out of"
+    rho = demand.busier / link.bytes_per_second
     if rho < BUSY or link.lower_bound:
         return None
     return Finding(
         reason=reasons.LINK_QUEUE_UNSTABLE,
-        message=f"One engine at {digits(rate)} requests/s moves {gigabits(rate * size)} over a"
-        f" {link.domain} link of {gigabits(link.bytes_per_second)}: {_busy('link', rho)}."
-        " Run more engines, so that each gets fewer requests, or use a faster link.",
+        message=f"One engine at {digits(rate)} requests/s {_both(demand, gigabits)} over a"
+        f" {link.domain} link of {gigabits(link.bytes_per_second)} each way:"
+        f" {_busy(f'way {way} its node', rho)}. Run more engines, so that each gets fewer"
+        " requests, or use a faster link.",
         severity=_severity(rho),
     )
 
@@ -53,26 +58,28 @@ def ranks_contended(case: Case) -> Finding | None:
     """All engines together, on the node that holds most ranks.
 
     By a declared link, taken as what any node has: a node's k ranks share it once, and serve k/W
-    of the demand. Where nobody knows how many share a node, one each: the best case. A measured
-    bandwidth is what one engine got from all ranks: they give at least that, so more is no error.
+    of the demand; hits leave it, misses come in. Where nobody knows how many share a node, one
+    each: the best case. A measured bandwidth is what one engine got from all ranks: they give at
+    least that, so more is no error.
     """
-    link, rate, size = case.assessment.link, case.requests_per_second, case.bytes_per_request
-    if link is None or rate is None or size is None or link.lower_bound:
+    link, rate, moved = case.assessment.link, case.requests_per_second, case.moved
+    if link is None or rate is None or moved is None or link.lower_bound:
         return None
-    demand = case.engines * rate * size
+    demand = moved.times(case.engines * rate)
+    asked = f"{counted(case.engines, 'engine')} at {digits(rate)} requests/s:"
     if link.evidence is not Evidence.DECLARED:
-        if demand <= link.bytes_per_second:
+        if demand.busier <= link.bytes_per_second:
             return None
         return Finding(
             reason=reasons.RANKS_CONTENDED,
-            message=f"{counted(case.engines, 'engine')} at {digits(rate)} requests/s ask for"
-            f" {gigabytes(demand)}, and one engine was measured to get"
-            f" {gigabytes(link.bytes_per_second)} from all ranks: hits may queue for each other."
+            message=f"{asked} {_both(demand, gigabytes)}. One engine was measured to get"
+            f" {gigabytes(link.bytes_per_second)} from all ranks: they may queue for each other."
             f" Where they do, {_SPLIT}.",
         )
     ranks, together = case.spec.pool.ranks, case.ranks_together or 1
-    there = demand * together / ranks
-    rho = there / link.bytes_per_second
+    there = demand.times(together / ranks)
+    way = "out of" if moved.read >= moved.written else "into"
+    rho = there.busier / link.bytes_per_second
     if rho < BUSY:
         return None
     held = f"a node with {together} of {ranks} ranks and"
@@ -80,9 +87,9 @@ def ranks_contended(case: Case) -> Finding | None:
         held = "the node of one rank (if each rank has a node of its own) with"
     return Finding(
         reason=reasons.RANKS_CONTENDED,
-        message=f"{counted(case.engines, 'engine')} at {digits(rate)} requests/s ask for"
-        f" {gigabits(demand)}, {gigabits(there)} of it from {held}"
-        f" {gigabits(link.bytes_per_second)}: {_busy('node', rho)}."
+        message=f"{asked} {_both(demand, gigabits)}. Of that {held}"
+        f" {gigabits(link.bytes_per_second)} each way has {_both(there, gigabits)}:"
+        f" {_busy(f'way {way} that node', rho)}."
         f" {_way_out(together, alone=rho / together)}",
         severity=_severity(rho),
     )
@@ -110,6 +117,10 @@ def prefill_rate_off(case: Case) -> Finding | None:
         f" they do: break-even is {most} {digits(off.factor)} times as high. The verdict is"
         f" {judged}.",
     )
+
+
+def _both(each: Traffic, unit: Callable[[float], str]) -> str:
+    return f"reads {unit(each.read)}, writes {unit(each.written)}"
 
 
 def _busy(what: str, rho: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kvtier.breakeven.queueing import Service, gpu_seconds, service, sharing, threshold_rate
+from kvtier.breakeven.queueing import Duplex, Service, gpu_seconds, service, threshold_rate
 
 REQUESTS = 60_000
 
@@ -40,13 +40,14 @@ def test_the_wait_is_that_of_a_simulated_queue(times: list[float], rho: float) -
     assert known.mean + known.wait(rate) == pytest.approx(expected, rel=0.06)
 
 
-def test_reads_wait_for_writes_as_in_a_simulated_queue() -> None:
-    """Of each kind as many come, at random: every second request is a read."""
-    reads, writes, rate = [0.1, 0.3], [0.5], 0.8
-    wait = sharing(service(reads), service(writes)).wait(rate)
-    # The mean over both kinds has the same wait, and the mean of their times.
-    expected = simulated([[*reads, *writes, *writes]], rate=2 * rate)
-    assert wait + (0.2 + 0.5) / 2 == pytest.approx(expected, rel=0.06)
+def test_the_busier_way_of_a_link_decides_how_full_it_is() -> None:
+    reads, writes = service([0.1, 0.3]), service([0.5])
+    for link in (Duplex(read=reads, written=writes), Duplex(read=writes, written=reads)):
+        assert link.utilisation(1) == 0.5
+        assert link.limit == 2
+        assert link.utilisation(link.limit) == 1
+    nothing = service([0.0])
+    assert Duplex(read=nothing, written=nothing).limit == math.inf
 
 
 def test_a_queue_at_its_limit_grows_without_end() -> None:
@@ -90,8 +91,8 @@ def test_a_hit_that_is_faster_on_an_idle_engine_needs_no_load() -> None:
 
 
 def test_a_hit_that_falls_behind_before_it_wins_has_its_threshold_after_that() -> None:
-    """Ahead by 10 ms on an idle engine, but the link has writes to carry too."""
-    local, gpu, link = service([1.0]), service([0.9]), sharing(service([0.09]), service([0.85]))
+    """Ahead by 10 ms on an idle engine, but two queues grow faster than one."""
+    local, gpu, link = service([1.0]), service([0.9]), service([0.94])
     threshold = threshold_rate(local, stages=(gpu,), queues=(link,), fixed=0.09)
     assert threshold is not None
 
@@ -107,9 +108,18 @@ def test_a_hit_that_falls_behind_before_it_wins_has_its_threshold_after_that() -
 def test_a_queue_as_slow_as_the_prefill_has_no_threshold() -> None:
     local = service([1.0])
     for mean, some in ((0.99, True), (1.0, False)):
-        queue = sharing(service([0.1]), service([mean - 0.1]))
-        found = threshold_rate(local, stages=(service([0.5]),), queues=(queue,), fixed=0.6)
+        queues = (service([mean]),)
+        found = threshold_rate(local, stages=(service([0.5]),), queues=queues, fixed=0.6)
         assert (found is not None) is some
+
+
+def test_what_a_hit_does_not_wait_for_only_bounds_the_rate() -> None:
+    local, stages = service([1.0]), (service([0.5]),)
+    free = threshold_rate(local, stages=stages, fixed=0.6)
+    assert free is not None
+    for time, found in ((0.99 / free, free), (1.01 / free, None)):
+        bounds = (service([time]),)
+        assert threshold_rate(local, stages=stages, bounds=bounds, fixed=0.6) == found
 
 
 @pytest.mark.parametrize("stage", [1.0, 1.5])

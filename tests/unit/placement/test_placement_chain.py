@@ -103,11 +103,14 @@ def test_a_lower_bound_is_no_finding() -> None:
     } & {one.reason for one in judged(*changes).findings}
 
 
-def test_no_load_makes_up_for_a_link_below_break_even() -> None:
-    """It carries misses too, so it is full before the GPU alone would be."""
-    workload = {"workload.promptTokens": tokens(65_536), "workload.hitRate": "0.5"}
-    for each in ("0.1", "0.7"):
-        expect(finding(reasons.BELOW_BREAK_EVEN, QUICK, workload, link("14.1G"), rate(each)), ERROR)
+def test_a_link_below_break_even_only_warns_under_a_load_that_makes_up_for_it() -> None:
+    """0.7 B* and a hit rate of a half: GPU and link can do more than the GPU alone, up to 1.1/s."""
+    reason, half = reasons.BELOW_BREAK_EVEN, {"workload.hitRate": "0.5"}
+    known = ({"workload.promptTokens": tokens(65_536)}, half, QUICK, link("14.1G"))
+    expect(finding(reason, *known, rate("0.7")), WARNING)
+    for each in ("0.01", "1.2"):
+        expect(finding(reason, *known, rate(each)), ERROR)
+    expect(finding(reason, *known), ERROR, "0.698 x break-even")
 
 
 def test_no_declared_hit_reaches_the_minimum_hit() -> None:
@@ -173,14 +176,27 @@ def test_the_gpus_queue() -> None:
     assert finding(reason, QUICK, rate("1.6")) is None, "no length is declared"
 
 
-def test_the_queue_of_one_engines_link_has_misses_too() -> None:
-    """A prompt of 64k is 3.17 GB, hit or missed; the link gives 10.76 GB/s."""
+def test_the_queue_of_one_engines_link_is_that_of_its_busier_direction() -> None:
+    """A prompt of 64k is 3.17 GB, hit or missed; the link gives 10.76 GB/s each way."""
     reason, workload = reasons.LINK_QUEUE_UNSTABLE, {"workload.promptTokens": tokens(65_536)}
-    for hit_rate in ("0.1", "1"):
+    for hit_rate, way, warns, fails in (
+        ("1", "into", "2.8", "3.5"),
+        ("0.001", "out of", "2.8", "3.5"),
+        ("0.5", "into", "5.6", "7"),
+    ):
         known = (QUICK, workload, {"workload.hitRate": hit_rate, "pool.maxEngines": 1})
         assert finding(reason, *known, rate("2.7")) is None
-        expect(finding(reason, *known, rate("2.8")), WARNING, "0.825")
-        expect(finding(reason, *known, rate("3.5")), ERROR, "1.03", "88.8 Gb/s")
+        expect(finding(reason, *known, rate(warns)), WARNING, "0.82", f"the way {way} its node")
+        expect(finding(reason, *known, rate(fails)), ERROR, "1.03", "grows without end")
+
+
+def test_a_link_is_not_full_of_reads_and_writes_together() -> None:
+    """66.5 Gb/s in and 44.3 Gb/s out over 100 Gb/s: 0.67 of it, though the sum is 1.11."""
+    reason = reasons.LINK_QUEUE_UNSTABLE
+    known = ({"workload.promptTokens": tokens(65_536), "workload.hitRate": "0.6"}, rate("4.366"))
+    assert finding(reason, QUICK, *known, link("100G")) is None
+    said = ("reads 66.5 Gb/s, writes 44.3 Gb/s", "80 Gb/s each way", "busy 0.831")
+    expect(finding(reason, QUICK, *known, link("80G")), WARNING, *said)
 
 
 def test_six_engines_of_the_paper_ask_for_two_gigabytes_a_second() -> None:
@@ -188,13 +204,15 @@ def test_six_engines_of_the_paper_ask_for_two_gigabytes_a_second() -> None:
     eight = replace(ONE_VALKEY, bytes_per_second=10.76e9, slowest_rank_bytes_per_second=1.345e9)
     known = (HITS_16K, rate("0.45"))
     case = Case(spec=spec(*known), assessment=assess(spec(*known)), engines=6)
-    assert case.bytes_per_request == pytest.approx(0.79e9, rel=0.01)
-    demand = 6 * 0.45 * (case.bytes_per_request or 0)
-    assert demand == pytest.approx(2.1e9, rel=0.02)
+    assert case.moved is not None
+    assert case.moved.read == pytest.approx(0.79e9, rel=0.01)
+    assert case.moved.times(6 * 0.45).busier == pytest.approx(2.1e9, rel=0.02)
     reason = reasons.RANKS_CONTENDED
     assert finding(reason, *known, link=eight, engines=6) is None
     assert finding(reason, *known, link=eight, engines=30) is None
-    expect(finding(reason, *known, link=eight, engines=31), WARNING, "31 engines", "11.1 GB/s")
+    expect(
+        finding(reason, *known, link=eight, engines=31), WARNING, "31 engines", "reads 11.1 GB/s"
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,11 @@ def test_the_verdict_and_the_finding_mean_the_same_demand(hit_rate: str, stripin
     case = Case(spec=known, assessment=assessment, engines=1)
     assert assessment.load is not None
     assert assessment.link is not None
-    asked = (case.bytes_per_request or 0) / assessment.link.bytes_per_second
-    assert assessment.load.link.mean == pytest.approx(asked)
+    assert case.moved is not None
+    asked = case.moved.times(1 / assessment.link.bytes_per_second)
+    assert assessment.load.link.read.mean == pytest.approx(asked.read)
+    assert assessment.load.link.written.mean == pytest.approx(asked.written)
+    assert assessment.load.link.utilisation(1) == pytest.approx(asked.busier)
 
 
 def test_a_rising_rate_overtakes_every_declared_hit() -> None:
@@ -76,7 +79,7 @@ def test_what_helps_ranks_that_are_contended(
 
 def test_each_queue_names_what_shortens_it() -> None:
     workload = {"workload.promptTokens": tokens(65_536), "workload.hitRate": "0.5"}
-    busy = (QUICK, workload, {"workload.requestsPerSecond": "3.5"})
+    busy = (QUICK, workload, {"workload.requestsPerSecond": "7"})
     for reason, fix in (
         (reasons.GPU_QUEUE_UNSTABLE, "Run more engines, so that each gets fewer requests."),
         (reasons.LINK_QUEUE_UNSTABLE, "Run more engines, so that each gets fewer requests, or use"),
@@ -140,3 +143,5 @@ def test_a_load_that_fills_the_link_makes_up_for_nothing(
         found = finding(reason, known, {"workload.requestsPerSecond": rate})
         assert found is not None
         assert found.severity is severity
+        named = "14 are declared, and the link is full at 13.6" in found.message
+        assert named is (rate == "14" and reason == reasons.NO_PROMPT_LONG_ENOUGH)

@@ -45,6 +45,24 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Once(argparse.Action):
+    """An option with one value. argparse keeps the last of several, and no gate would see it."""
+
+    _given = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if self._given and option_string is not None:
+            raise BadInput(f"{option_string}: there twice; keep one")
+        self._given = True
+        setattr(namespace, self.dest, values)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 for bad input, with one line per problem."""
     argv = sys.argv[1:] if argv is None else list(argv)
@@ -86,6 +104,7 @@ def _run(argv: Sequence[str]) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        command.register("action", None, _Once)
         if name == asked:
             module = import_module(f"kvtier.cli.{MODULES.get(name, name)}")
             module.add_arguments(command)

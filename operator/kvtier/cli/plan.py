@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     parser.add_argument(
         "--what-if",
-        default="",
+        action="append",
+        default=[],
         metavar="NAME=VALUE,...",
         help="the same tier with other figures: "
         + ",".join(f"{name}={value}" for name, value in what_if.EXAMPLES.items()),
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    asked = what_if.parse(arguments.what_if)
+    asked = what_if.parse(",".join(arguments.what_if))
     tier = model_config.load_tier(arguments, links_path=arguments.links)
     around = _around(arguments, tier)
     tier, link, reach = _asked(tier, asked, around=around)

@@ -83,6 +83,21 @@ def test_a_file_of_another_kind_is_named_before_its_yaml_is_judged() -> None:
     assert line.endswith("this is a Deployment, not a KVCacheTier; name the file of a tier")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("plan", "-f", "no-such.yaml", "-f", "nor-such.yaml"), "-f"),
+        (("plan", "-f", "no-such.yaml", "--file", "nor-such.yaml"), "--file"),
+        (("plan", "-f", "-", "--context", "one", "--context", "other"), "--context"),
+        (("status", "tier", "-o", "json", "-o", "table"), "-o"),
+        (("loadtest", "--duration", "1s", "--duration", "2s"), "--duration"),
+        (("webhook", "--log-level", "info", "--log-level", "debug"), "--log-level"),
+    ],
+)
+def test_an_option_of_one_value_is_not_taken_twice(arguments: tuple[str, ...], option: str) -> None:
+    assert one_line(kvtier(*arguments)) == f"{option}: there twice; keep one"
+
+
 def test_an_unknown_command_is_answered_with_those_for_people() -> None:
     said = kvtier("plna")
     assert said.returncode == 2

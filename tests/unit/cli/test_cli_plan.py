@@ -173,6 +173,15 @@ def test_what_if_changes_only_what_was_asked(tier_file: TierFile) -> None:
     assert changed - before["breakEven"]["perLength"][0]["fetchSeconds"] == pytest.approx(0.00095)
 
 
+def test_a_second_what_if_adds_to_the_first(tier_file: TierFile) -> None:
+    both = ("--what-if", "bandwidth=5G", "--what-if", "hitLatency=40ms")
+    _, content = planned(tier_file(), *both)
+    assert content["whatIf"] == {"bandwidth": "5G", "hitLatency": "40ms"}
+    assert content["measured"]["bytesPerSecond"] == 625_000_000
+    again = kvtier("plan", "-f", tier_file(), *both, "--what-if", "bandwidth=6G")
+    assert one_line(again) == "--what-if bandwidth: there twice; keep one"
+
+
 def test_what_if_can_declare_the_missing_link(tier_file: TierFile) -> None:
     _, declared = planned(tier_file())
     file = tier_file({"placement": None})

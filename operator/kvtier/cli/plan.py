@@ -1,7 +1,8 @@
 """``kvtier plan``: does this tier pay, if the links and times are what the file says?
 
 Exits 0 for a tier that pays and of which no check finds an error, 1 for one that pays in spite of
-an error, 3 for one that never pays, 4 when the file does not say enough.
+an error (with ``--strict`` of a warning too), 3 for one that never pays, 4 when the file does not
+say enough.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from kvtier.plan.probing import seconds_of
 
 EXIT_CODES: Final = {Verdict.NEVER_PAYS: 3, Verdict.UNKNOWN: 4}
 PAYS: Final = 0
-HAS_ERRORS: Final = 1
+HAS_FINDINGS: Final = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE,...",
         help="the same tier with other figures: "
         + ",".join(f"{name}={value}" for name, value in what_if.EXAMPLES.items()),
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 on a Warning too, as on an Error"
     )
     model_config.add_argument(parser, required=False)
     parser.add_argument(
@@ -69,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "exit codes: 0 Pays, PaysWhenLong or PaysUnderLoad, 1 the same with an Error among the\n"
-        "findings, 3 NeverPays, 4 Unknown (the file does not say enough), 2 bad input"
+        "findings (--strict: or a Warning), 3 NeverPays, 4 Unknown (the file does not say\n"
+        "enough), 2 bad input"
     )
 
 
@@ -124,7 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
         text = output.document(content, arguments.output)
     print(text, end="")
     verdict = assessment.verdict if access is None else access.verdict
-    return EXIT_CODES.get(verdict, HAS_ERRORS if errors(findings) else PAYS)
+    wrong = findings if arguments.strict else errors(findings)
+    return EXIT_CODES.get(verdict, HAS_FINDINGS if wrong else PAYS)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -71,6 +71,25 @@ def test_an_error_below_a_verdict_is_told_beside_it_and_in_the_exit_code(
     assert f"{headline}\n" in table.stdout.decode()
 
 
+@pytest.mark.parametrize(
+    ("changes", "code", "strict"),
+    [
+        ({}, 0, 0),
+        ({"pool.striping": "Hash"}, 0, 1),
+        ({"model.revision": "main"}, 0, 1),
+        ({"workload": BUSY}, 1, 1),
+        ({"pool.striping": "Hash", "placement": None}, 4, 4),
+        ({"placement.links": [FAST[0] | {"bitsPerSecond": "10G"}]}, 3, 3),
+    ],
+)
+def test_a_strict_gate_lets_no_warning_pass(
+    tier_file: TierFile, changes: dict[str, Any], code: int, strict: int
+) -> None:
+    file = tier_file(changes)
+    lax, content = planned(file)
+    assert (lax, planned(file, "--strict")) == (code, (strict, content))
+
+
 def test_json_has_the_status_fields_unrounded(tier_file: TierFile) -> None:
     _, content = planned(tier_file())
     assert content["breakEven"]["bytesPerToken"] == 327_680

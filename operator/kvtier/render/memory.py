@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from kvtier.api.pool import MIN_CHUNK_TOKENS
 from kvtier.api.types import KVCacheTierSpec, Striping
 from kvtier.breakeven.footprint import chunk_bytes_per_rank, values_per_chunk, wire
+from kvtier.breakeven.words import size
 from kvtier.render.quantities import memory_quantity
 
 WORKERS = 8
@@ -65,18 +66,17 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
         raise MemoryTooSmall(_too_large(spec, largest))
     limit = spec.store.memory_bytes
     connections = WORKERS * spec.pool.max_engines
-    buffers = 2 * connections * chunk
-    reserve = max(_ceil_div(limit, 10), buffers, min(512 * _MIB, limit // 4), _PROCESS_BYTES)
+    reserve = _reserve(limit, chunk=chunk, connections=connections)
     maxmemory = max(limit - reserve, 0)
     stored = allocated_bytes(chunk)
-    chunks = max(maxmemory // stored - connections, 0)
+    chunks = _chunks(limit, chunk=chunk, connections=connections)
     if chunks < MIN_CHUNKS:
-        least = _least_limit((MIN_CHUNKS + connections) * stored, buffers=buffers)
+        least = _least_limit((MIN_CHUNKS + connections) * stored, buffers=2 * connections * chunk)
         raise MemoryTooSmall(
             f"spec.store.memoryPerRank: {spec.store.memory_per_rank} leaves room for {chunks} "
-            f"chunks of {chunk} bytes beside the buffers of {connections} connections; a rank "
-            f"needs {MIN_CHUNKS}: set it to at least {memory_quantity(least)}, or lower "
-            "spec.pool.maxEngines"
+            f"chunks of {size(chunk)} beside the buffers of {connections} connections; a rank "
+            f"needs {MIN_CHUNKS}: set it to at least {memory_quantity(least)}"
+            + _fewer_engines(limit, chunk=chunk, engines=spec.pool.max_engines)
         )
     return RankMemory(
         limit=limit,
@@ -136,6 +136,24 @@ def allocated_bytes(size: int) -> int:
     needed = size + _HEADER_BYTES
     step = 1 << max((needed - 1).bit_length() - 3, 0)
     return _ceil_div(needed, step) * step
+
+
+def _reserve(limit: int, *, chunk: int, connections: int) -> int:
+    buffers = 2 * connections * chunk
+    return max(_ceil_div(limit, 10), buffers, min(512 * _MIB, limit // 4), _PROCESS_BYTES)
+
+
+def _chunks(limit: int, *, chunk: int, connections: int) -> int:
+    maxmemory = limit - _reserve(limit, chunk=chunk, connections=connections)
+    return max(maxmemory // allocated_bytes(chunk) - connections, 0)
+
+
+def _fewer_engines(limit: int, *, chunk: int, engines: int) -> str:
+    """The other way out, empty where even one engine is too many."""
+    for fewer in range(engines - 1, 0, -1):
+        if _chunks(limit, chunk=chunk, connections=WORKERS * fewer) >= MIN_CHUNKS:
+            return f", or lower spec.pool.maxEngines to at most {fewer}"
+    return ""
 
 
 def _least_limit(data: int, *, buffers: int) -> int:

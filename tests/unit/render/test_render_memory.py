@@ -93,7 +93,8 @@ def test_a_rank_that_would_hold_fewer_than_16_chunks_is_refused() -> None:
         memory(spec_of(limit="1Gi", bytes_per_token=48_400))
     message = str(error.value)
     assert message.startswith("spec.store.memoryPerRank: 1Gi leaves room for 0 chunks")
-    assert "set it to at least 2473Mi, or lower spec.pool.maxEngines" in message
+    assert "chunks of 11.8 MiB beside" in message
+    assert message.endswith("set it to at least 2473Mi, or lower spec.pool.maxEngines to at most 2")
     assert "\n" not in message
 
 
@@ -115,16 +116,22 @@ def test_a_token_of_which_not_even_the_smallest_chunk_fits_is_the_layout_s_fault
     engines=st.integers(1, 1024),
     limit=st.integers(64 * MIB, 1 << 44),
 )
-def test_the_named_least_memory_is_enough_and_a_mebibyte_less_is_not(
+def test_the_named_figures_are_enough_and_a_mebibyte_less_or_an_engine_more_is_not(
     bytes_per_token: int, engines: int, limit: int
 ) -> None:
     try:
         found = memory(spec_of(limit=str(limit), bytes_per_token=bytes_per_token, engines=engines))
     except MemoryTooSmall as error:
         least = str(error).split("at least ")[1].split(",")[0]
-        spec = spec_of(limit=least, bytes_per_token=bytes_per_token, engines=engines)
-        assert memory(spec).chunks >= 16
-        less = spec.store.memory_bytes - MIB
+        enough = spec_of(limit=least, bytes_per_token=bytes_per_token, engines=engines)
+        assert memory(enough).chunks >= 16
+        fewer = int(str(error).partition("maxEngines to at most ")[2] or 0)
+        if fewer:
+            spec = spec_of(limit=str(limit), bytes_per_token=bytes_per_token, engines=fewer)
+            assert memory(spec).chunks >= 16
+        with pytest.raises(MemoryTooSmall):
+            memory(spec_of(limit=str(limit), bytes_per_token=bytes_per_token, engines=fewer + 1))
+        less = enough.store.memory_bytes - MIB
         with pytest.raises(MemoryTooSmall):
             memory(spec_of(limit=str(less), bytes_per_token=bytes_per_token, engines=engines))
     else:

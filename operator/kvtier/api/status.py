@@ -84,6 +84,11 @@ class LengthStatus(Model):
         default=None, ge=0, description="Time to fetch them; absent while link or T0 is unknown."
     )
     wins: bool | None = Field(default=None, description="The fetch is faster.")
+    fits: bool | None = Field(
+        default=None,
+        description="False where the store holds fewer tokens than this: no such hit is ever found"
+        " whole, whatever wins says. Absent otherwise.",
+    )
 
 
 class BreakEvenStatus(Model):

@@ -165,16 +165,18 @@ class Assessment:
         """B/B*: how far the link is above break-even."""
         return None if self.link is None else self.link.bytes_per_second / self.break_even
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, held: float = math.inf) -> dict[str, Any]:
         """``status.breakEven``: times to two digits, all else exact.
+
+        ``held`` is how many tokens the store holds: of no longer hit a row says that it fits.
 
         B* too: whoever shows it rounds it, and what is rounded twice is two figures to people.
         """
-        return self._break_even(two_digits)
+        return self._break_even(two_digits, held=held)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self, *, held: float = math.inf) -> dict[str, Any]:
         """The same fields unrounded."""
-        return self._break_even(lambda figure: figure)
+        return self._break_even(lambda figure: figure, held=held)
 
     def measured(self) -> dict[str, Any] | None:
         """The link under the field names of ``status.measured``, unrounded; None without one."""
@@ -194,7 +196,7 @@ class Assessment:
             document["lowerBound"] = True
         return document
 
-    def _break_even(self, rounded: Callable[[float], float]) -> dict[str, Any]:
+    def _break_even(self, rounded: Callable[[float], float], *, held: float) -> dict[str, Any]:
         document: dict[str, Any] = {
             "bytesPerToken": self.bytes_per_token,
             "logicalBytesPerToken": self.logical_bytes_per_token,
@@ -206,11 +208,11 @@ class Assessment:
             document["minimumHitTokens"] = int(self.minimum_hit)
         if self.observed is not None:
             document["observedTokensPerSecond"] = int(self.observed)
-        document["perLength"] = [_row(row, rounded) for row in self.rows]
+        document["perLength"] = [_row(row, rounded, fits=row.tokens <= held) for row in self.rows]
         return document
 
 
-def _row(row: Row, rounded: Callable[[float], float]) -> dict[str, Any]:
+def _row(row: Row, rounded: Callable[[float], float], *, fits: bool) -> dict[str, Any]:
     document: dict[str, Any] = {
         "tokens": row.tokens,
         "recomputeSeconds": rounded(row.recompute_seconds),
@@ -218,6 +220,8 @@ def _row(row: Row, rounded: Callable[[float], float]) -> dict[str, Any]:
     if row.fetch_seconds is not None:
         document["fetchSeconds"] = rounded(row.fetch_seconds)
         document["wins"] = row.wins
+    if not fits:
+        document["fits"] = False
     return document
 
 

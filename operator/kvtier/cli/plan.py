@@ -26,6 +26,7 @@ from kvtier.placement.chain import examine, ordered
 from kvtier.placement.findings import Finding, errors
 from kvtier.placement.topology_checks import Placed, check
 from kvtier.plan.probing import seconds_of
+from kvtier.render.memory import held_tokens
 
 EXIT_CODES: Final = {Verdict.NEVER_PAYS: 3, Verdict.UNKNOWN: 4}
 PAYS: Final = 0
@@ -220,7 +221,7 @@ def _document(
         "verdict": judged.verdict.value,
         "reason": judged.reason,
         "message": judged.message,
-        "breakEven": assessment.figures(),
+        "breakEven": assessment.figures(held=held_tokens(tier.spec)),
     }
     optional = {
         "measured": assessment.measured(),

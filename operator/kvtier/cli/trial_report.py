@@ -14,6 +14,7 @@ from kvtier.cli import output
 from kvtier.cli.screen import RankRow, Screen, screen
 from kvtier.placement.findings import Finding
 from kvtier.probe.result import ProbeResult
+from kvtier.render.memory import held_tokens
 from kvtier.trial.keeper import HOST
 from kvtier.trial.reference import Fetched
 
@@ -186,7 +187,7 @@ def document(trial: Trial, *, kept: Kept | None) -> dict[str, Any]:
         "scaled": list(trial.changes),
         "ranks": f"{sum(used is not None for used in trial.used)}/{len(trial.used)}",
         "rankStates": [_rank(row) for row in trial.ranks()],
-        "breakEven": assessment.figures(),
+        "breakEven": assessment.figures(held=held_tokens(trial.tier.spec)),
         "findings": output.findings(trial.findings),
     }
     if probe.link is not None and probe.client is not None:

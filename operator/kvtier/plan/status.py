@@ -16,6 +16,7 @@ from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState,
 from kvtier.plan.placement import domain_of
 from kvtier.plan.verdict import earning_its_keep, placement_accepted
 from kvtier.plan.waiting import not_ready
+from kvtier.render.memory import held_tokens
 from kvtier.render.names import engine_secret_name
 
 _ORDER = {name: place for place, name in enumerate(reasons.CONDITION_REASONS)}
@@ -69,7 +70,7 @@ def project(
         "rankStates": [
             _rank_status(state, domain=_domain(observed, state.node)) for state in plan.ranks
         ],
-        "breakEven": assessment.status(),
+        "breakEven": assessment.status(held=held_tokens(tier.spec)),
         "verdict": judgement.shown.verdict.value,
         "generations": [
             {"id": entry.id, "state": entry.state} for entry in observed.record.generations

@@ -358,6 +358,14 @@ def test_status_leaves_out_what_is_not_known(make_spec: MakeSpec) -> None:
     assert found.status()["perLength"][0] == {"tokens": 1024, "recomputeSeconds": 0.2}
 
 
+def test_a_length_of_which_the_store_holds_one_token_less_does_not_fit(make_spec: MakeSpec) -> None:
+    found = assess(make_spec())
+    for held, fit in ((8192, 4), (8191, 3)):
+        for form in (found.status, found.figures):
+            rows = form(held=held)["perLength"]
+            assert [row.get("fits") for row in rows] == [None] * fit + [False] * (len(rows) - fit)
+
+
 def test_the_order_in_which_rates_are_declared_does_not_matter(make_spec: MakeSpec) -> None:
     points = [
         {"tokens": 1024, "tokensPerSecond": 6000},

@@ -143,6 +143,11 @@ def test_a_length_that_the_store_cannot_hold_is_no_fetch(tier_file: TierFile) ->
     assert " fetch " in rows["16,384"]
     for length in ("32,768", "131,072"):
         assert rows[length].split()[3:] == ["-", "does", "not", "fit", "-"]
+    _, content = planned(tier_file(changes))
+    rows = {row["tokens"]: row for row in content["breakEven"]["perLength"]}
+    assert "fits" not in rows[16_384]
+    assert rows[32_768]["wins"] is True
+    assert [rows[length]["fits"] for length in (32_768, 65_536, 131_072)] == [False] * 3
 
 
 def test_copies_of_kv_heads_are_shown(tier_file: TierFile) -> None:

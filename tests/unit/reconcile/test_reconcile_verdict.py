@@ -297,3 +297,18 @@ async def test_a_condition_that_warns_begins_with_the_warning(operator: Operator
     assert (accepted["status"], accepted["reason"]) == ("True", "Accepted")
     assert accepted["message"].startswith(f"Warning {first['reason']}: {first['message']}")
     assert "No check found an error." in accepted["message"]
+
+
+async def test_lengths_that_the_store_cannot_hold_are_marked_in_the_status(
+    operator: Operator,
+) -> None:
+    body = tier()
+    body["workload"]["hitTokens"] = [
+        {"quantile": "0.5", "tokens": 8192},
+        {"quantile": "1", "tokens": 2_000_000},
+    ]
+    operator.apply(body)
+    await operator.settle()
+    rows = operator.status()["breakEven"]["perLength"]
+    assert "fits" not in rows[0]
+    assert (rows[-1]["wins"], rows[-1]["fits"]) == (True, False)

@@ -89,7 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     link_age = None
     if link is not None and link.at is not None:
         link_age = datetime.now(UTC).timestamp() - seconds_of(link.at)
-    off = rate_off(tier.spec, None if around is None else around.seen)
+    seen = None if around is None or asked.another_rate else around.seen
+    off = rate_off(tier.spec, seen)
     assessment = assess(
         tier.spec,
         link=link,

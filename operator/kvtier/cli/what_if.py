@@ -19,11 +19,29 @@ EXAMPLES: Final = {
     "access": Access.PER_TOKEN_STREAM.value,
     "hitLatency": "300ms",
     "hitEngineTime": "30ms",
+    "prefillRate": "8000",
+    "maxEngines": "16",
+    "ranks": "4",
+    "memoryPerRank": "128Gi",
+    "requestsPerSecond": "2.5",
+    "hitRate": "0.6",
 }
 """Everything that can be asked, each with a value of its form."""
 
-_FIELDS: Final = {"bandwidth": "bitsPerSecond"}
-"""Fields that are asked for by another name."""
+_SECTIONS: Final = {
+    "hitLatency": "pool",
+    "hitEngineTime": "pool",
+    "prefillRate": "pool",
+    "maxEngines": "pool",
+    "ranks": "pool",
+    "memoryPerRank": "store",
+    "requestsPerSecond": "workload",
+    "hitRate": "workload",
+}
+"""Where the spec has the fields that are asked for by their own name."""
+_WHOLE: Final = frozenset({"prefillRate", "maxEngines", "ranks"})
+_FIELDS: Final = {"bandwidth": "bitsPerSecond", "prefillRate": "tokensPerSecond"}
+"""What an error calls a field that is asked for by another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,11 @@ class WhatIf:
     def another_link(self) -> bool:
         """Whether the link is to be another than it is."""
         return not {"bandwidth", "roundTrip"}.isdisjoint(self.changes)
+
+    @property
+    def another_rate(self) -> bool:
+        """Whether engines are to prefill at another rate than they do."""
+        return "prefillRate" in self.changes
 
 
 def parse(text: str) -> WhatIf:
@@ -66,15 +89,15 @@ def apply(
     reach: str | None = None,
     measured: LinkFigures | None = None,
 ) -> KVCacheTier:
-    """The tier with the changed link and times, checked like any other. Raises BadInput.
+    """The tier with the changed link and figures, checked like any other. Raises BadInput.
 
     ``reach`` is that of ``declared_link``; the link that is changed is the ``measured`` one, where
     there is one, and else the declared one.
     """
     spec: dict[str, Any] = tier.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for name in ("hitLatency", "hitEngineTime"):
+    for name, section in _SECTIONS.items():
         if name in asked.changes:
-            spec["pool"][name] = asked.changes[name]
+            spec.setdefault(section, {})[name] = _value(name, asked.changes[name])
     link = {
         field: asked.changes[name]
         for name, field in (("bandwidth", "bitsPerSecond"), ("roundTrip", "roundTrip"))
@@ -99,6 +122,17 @@ def apply(
         return parse_tier(document)
     except InvalidTier as error:
         raise BadInput(*(_told(line, asked.changes) for line in error.errors)) from None
+
+
+def _value(name: str, text: str) -> Any:
+    """The field's value; a rate counts for prompts of all lengths. Raises BadInput."""
+    if name not in _WHOLE:
+        return text
+    if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) is None:
+        raise BadInput(
+            f"--what-if {name}: {text!r} is not a whole number; write {name}={EXAMPLES[name]}"
+        )
+    return [{"tokensPerSecond": int(text)}] if name == "prefillRate" else int(text)
 
 
 def _told(line: str, changes: Mapping[str, str]) -> str:

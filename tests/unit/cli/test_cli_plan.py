@@ -237,6 +237,29 @@ def test_everything_can_be_asked_at_once(tier_file: TierFile) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "field", "value"),
+    [
+        ("prefillRate=8000", "pool.prefillRate", [{"tokensPerSecond": 8000}]),
+        ("maxEngines=2", "pool.maxEngines", 2),
+        ("ranks=4", "pool.ranks", 4),
+        ("memoryPerRank=16Gi", "store.memoryPerRank", "16Gi"),
+        ("requestsPerSecond=10", "workload.requestsPerSecond", "10"),
+        ("hitRate=0.2", "workload.hitRate", "0.2"),
+    ],
+)
+def test_a_field_that_is_asked_for_is_judged_as_if_the_file_had_it(
+    tier_file: TierFile, asked: str, field: str, value: Any
+) -> None:
+    busy = {"workload": BUSY | {"requestsPerSecond": "1", "workingSetTokens": 1_000_000}}
+    _, before = planned(tier_file(busy))
+    code, found = planned(tier_file(busy), "--what-if", asked)
+    changed = busy | {field: value}
+    assert found.pop("whatIf") == dict([asked.split("=")])
+    assert (code, found) == planned(tier_file(changed))
+    assert before != found
+
+
+@pytest.mark.parametrize(
     ("asked", "complaint"),
     [
         ("speed=1", "--what-if speed: not known; write one of bandwidth"),
@@ -246,6 +269,12 @@ def test_everything_can_be_asked_at_once(tier_file: TierFile) -> None:
         ("bandwidth=1", "--what-if bandwidth: 1 is not"),
         ("roundTrip=0.02", "--what-if roundTrip: '0.02' has the wrong form; write a duration"),
         ("hitLatency=1d", "--what-if hitLatency: '1d' has the wrong form; write a duration"),
+        ("ranks=many", "--what-if ranks: 'many' is not a whole number; write ranks=4"),
+        ("ranks=0", "--what-if ranks: 0 is below 1"),
+        ("prefillRate=0", "--what-if prefillRate: 0 is below 1"),
+        ("memoryPerRank=64MB", "--what-if memoryPerRank: '64MB' has the wrong form"),
+        ("memoryPerRank=1Gi", "--what-if memoryPerRank: 1Gi leaves room for 0 chunks"),
+        ("hitRate=2", "--what-if hitRate: 2 is"),
         ("compression=0", "--what-if compression: '0' is not from 1 to 1000"),
         ("compression=nan", "--what-if compression: 'nan'"),
         ("compression=1_0", "--what-if compression: '1_0'"),

@@ -109,6 +109,15 @@ def test_engines_that_are_quicker_than_declared_are_judged_as_they_are(
     assert "The link was measured, and engines' prefill rate seen; all else" in shown
 
 
+def test_a_rate_that_is_asked_for_is_judged_instead_of_the_one_that_engines_show(
+    cluster: FakeCluster, tier_file: TierFile
+) -> None:
+    applied(cluster, breakEven={"observedTokensPerSecond": 10_000})
+    content = planned(tier_file(), "--what-if", "prefillRate=4000")
+    assert content["breakEven"]["bytesPerSecond"] == 327_680 * 4000
+    assert "observedTokensPerSecond" not in content["breakEven"]
+
+
 def test_what_if_starts_from_what_was_measured(cluster: FakeCluster, tier_file: TierFile) -> None:
     applied(cluster)
     changed = planned(tier_file({"placement": None}), "--what-if", "bandwidth=100G")["measured"]

@@ -21,7 +21,8 @@ _PLAIN = re.compile(r"[!-~]{1,120}")
 
 _LAYOUTS: Final = (
     ": one of gqa {layers, kvHeads, headDim}, mla {layers, kvLoraRank, qkRopeHeadDim}, groups, or"
-    " bytesPerToken; kvtier layout --model-config config.json prints it"
+    " bytesPerToken; kvtier layout --model-config config.json prints it, and plan, render and"
+    " generation take --model-config themselves"
 )
 
 

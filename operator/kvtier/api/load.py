@@ -16,6 +16,8 @@ from kvtier.api.yaml_scalars import ambiguity
 
 _KINDS: Final = re.compile(r"""^kind: *["']?([A-Za-z]{1,60})["']? *(?:#.*)?$""", re.MULTILINE)
 """Of the objects in a file of YAML, each line from its first column."""
+_ANY_KIND: Final = re.compile(r"""^kind *:|"kind"\s*:""", re.MULTILINE)
+_MODEL_CONFIG: Final = re.compile(r""""(?:model_type|architectures)"\s*:""")
 MAX_FILE_BYTES = 3 * 1024 * 1024
 """No larger object passes the API server."""
 
@@ -73,6 +75,11 @@ def read_document(path: str) -> dict[str, Any]:
     kinds = _KINDS.findall(text)
     if kinds and KIND not in kinds:
         raise InvalidTier(f"{path}: this is a {kinds[0]}, not a {KIND}; name the file of a tier")
+    if _MODEL_CONFIG.search(text) and not _ANY_KIND.search(text):
+        raise InvalidTier(
+            f"{path}: this is a model's config.json, not a {KIND}; give it as --model-config, and "
+            "as -f the file of a tier"
+        )
     document = _one_document(text, path, wanted)
     if not isinstance(document, dict):
         raise InvalidTier(f"{path}: not an object; write one {KIND}")

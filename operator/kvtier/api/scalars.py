@@ -96,13 +96,15 @@ def _whole_number(value: Any) -> Any:
 class Form:
     """The form of a string: its pattern (for RE2 too), an example for people, its bound.
 
-    ``numbers``: a bare integer is taken as text too, as Kubernetes does for quantities.
+    ``numbers``: a bare integer is taken as text too, as Kubernetes does for quantities. ``units``:
+    those that a number without one is likely to lack.
     """
 
     pattern: str
     example: str
     max_length: int
     numbers: bool = False
+    units: tuple[str, ...] = ()
 
     def validator(self) -> BeforeValidator:
         return BeforeValidator(self._check)
@@ -119,17 +121,30 @@ class Form:
         whole = self.numbers and isinstance(value, int) and not isinstance(value, bool)
         text = str(value) if whole else value
         if not isinstance(text, str):
-            raise ValueError(f"{shown(value)} is not a string; write {self.example}")
-        fits = len(text) <= self.max_length
-        if not fits or re.fullmatch(self.pattern[1:-1], text, flags=re.ASCII) is None:
+            raise ValueError(f"{shown(value)} {self._meant(value)}")
+        if not self._fits(text):
             raise ValueError(f"{shown(text)} has the wrong form; write {self.example}")
         return text
+
+    def _meant(self, value: Any) -> str:
+        """What is wrong with a value that is no text, and what was probably meant."""
+        meant = [f"{value}{unit}" for unit in self.units] or [f"{value}"]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if self.numbers or not number or not all(map(self._fits, meant)):
+            return f"is not a string; write {self.example}"
+        if self.units:
+            return f"has no unit; write {' or '.join(meant)}"
+        return f'is a number, not a string; write it in quotes: "{meant[0]}"'
+
+    def _fits(self, text: str) -> bool:
+        fits = len(text) <= self.max_length
+        return fits and re.fullmatch(self.pattern[1:-1], text, flags=re.ASCII) is not None
 
 
 _CPU = Form(CPU_PATTERN, "cores such as 1, 0.5 or 500m", 16, numbers=True)
 _MEMORY = Form(MEMORY_PATTERN, "bytes such as 64Gi", 32, numbers=True)
 _BIT_RATE = Form(RATE_PATTERN, "bits per second such as 25G", 32, numbers=True)
-_DURATION = Form(DURATION_PATTERN, "a duration such as 330ms or 50us", 16)
+_DURATION = Form(DURATION_PATTERN, "a duration such as 330ms or 50us", 16, units=("ms", "s"))
 _DECIMAL = Form(DECIMAL_PATTERN, 'a decimal in quotes such as "0.5"', 16)
 _IMAGE = Form(IMAGE_PATTERN, "an image such as docker.io/valkey/valkey:9.1", 512)
 _SUBDOMAIN = Form(

@@ -61,7 +61,8 @@ def test_junk_is_one_line(junk: bytes) -> None:
             "2500m is too little for ioThreads 2; write whole cores",
         ),
         ("layout:", "", "one of gqa {layers, kvHeads, headDim}, mla {layers, kvLoraRank"),
-        ("layout:", "", "kvtier layout --model-config config.json prints it"),
+        ("layout:", "", "kvtier layout --model-config config.json prints it, and plan, render and"),
+        ("layout:", "", " generation take --model-config themselves"),
     ],
 )
 def test_a_slip_is_answered_with_what_to_write(
@@ -75,6 +76,52 @@ def test_a_slip_is_answered_with_what_to_write(
     text = yaml.safe_dump(document)
     file.write_text(text.replace("spec:\n", f"spec:\n  {new}\n" if new else "spec:\n", 1))
     assert said in one_line(kvtier("plan", "-f", file))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"workload": {"hitRate": 0.6}},
+            'spec.workload.hitRate: 0.6 is a number, not a string; write it in quotes: "0.6"',
+        ),
+        ({"pool.hitLatency": 50}, "spec.pool.hitLatency: 50 has no unit; write 50ms or 50s"),
+        (
+            {"pool.hitLatency": 0.33},
+            "spec.pool.hitLatency: 0.33 has no unit; write 0.33ms or 0.33s",
+        ),
+        (
+            {"pool.hitLatency": -1},
+            "spec.pool.hitLatency: -1 is not a string; write a duration such as 330ms or 50us",
+        ),
+        (
+            {"store.memoryPerRank": 0.5},
+            "spec.store.memoryPerRank: 0.5 is not a string; write bytes such as 64Gi",
+        ),
+    ],
+)
+def test_a_number_that_should_be_text_comes_back_as_it_is_to_be_written(
+    tier_file: TierFile, changes: dict[str, Any], said: str
+) -> None:
+    assert one_line(kvtier("plan", "-f", tier_file(changes))) == said
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_model_s_config_is_named_before_it_is_judged_as_a_tier(
+    tmp_path: Path, indent: int | None
+) -> None:
+    """A number such as 1e-05, which they have, would be the first complaint."""
+    file = tmp_path / "config.json"
+    config = {"rms_norm_eps": 1e-05, "model_type": "llama"}
+    file.write_text(json.dumps(config, indent=indent))
+    line = one_line(kvtier("plan", "-f", file))
+    assert "this is a model's config.json, not a KVCacheTier; give it as --model-config" in line
+
+
+def test_a_tier_in_json_that_mentions_a_model_type_is_a_tier(tier_file: TierFile) -> None:
+    document = yaml.safe_load(tier_file().read_text())
+    document["metadata"]["annotations"] = {"model_type": "llama"}
+    assert kvtier("plan", "-f", "-", stdin=json.dumps(document).encode()).returncode == 0
 
 
 def test_a_file_of_another_kind_is_named_before_its_yaml_is_judged() -> None:

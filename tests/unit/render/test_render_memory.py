@@ -98,6 +98,11 @@ def test_a_rank_that_would_hold_fewer_than_16_chunks_is_refused() -> None:
     assert "\n" not in message
 
 
+def test_one_engine_less_is_offered_where_that_is_enough() -> None:
+    with pytest.raises(MemoryTooSmall, match=r"at least 2473Mi, or lower .* to at most 7$"):
+        memory(spec_of(limit="2472Mi", bytes_per_token=48_400))
+
+
 def test_a_chunk_that_valkey_would_not_store_is_refused() -> None:
     with pytest.raises(
         MemoryTooSmall, match=r"spec.pool.chunkTokens: .* at most 128, or correct spec"

@@ -6,8 +6,11 @@ import pytest
 from lmcache_environment import CannotInstall, lmcache
 
 from livecluster.cluster import LiveCluster
-from livecluster.fixtures import NewTier, bring_up, installed, tiers
+from livecluster.fixtures import bring_up, installed, new_tier
 from livecluster.installation import Installation
+
+# A fixture that all suites on a cluster share.
+__all__ = ["new_tier"]
 
 TEST_SECONDS = 1800
 """LMCache imports torch each time it starts: a minute or more on a busy machine."""
@@ -39,12 +42,3 @@ def live() -> Iterator[LiveCluster]:
 @pytest.fixture(scope="session")
 def kvtier(live: LiveCluster) -> Iterator[Installation]:
     yield from installed(live, values={"resources.requests.cpu": "500m"})
-
-
-@pytest.fixture
-def new_tier(
-    live: LiveCluster, kvtier: Installation, request: pytest.FixtureRequest
-) -> Iterator[NewTier]:
-    """Makes tiers in a namespace of the test's own."""
-    with tiers(live, label=request.node.name.removeprefix("test_")) as new:
-        yield new

@@ -2,13 +2,17 @@
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-LOCK = Path(__file__).parents[2] / "deploy" / "locks" / "engines.txt"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+sys.path.insert(0, str(DEPLOY / "local"))
+
+from localcluster.settings import cache_root  # noqa: E402
+
+LOCK = DEPLOY / "locks" / "engines.txt"
 NEEDED_BYTES = 12 << 30
 """Installed it has 6 GB, most of it torch and what torch brings; downloads and unpacking come on
 top."""
@@ -25,15 +29,9 @@ def lmcache() -> list[str]:
 
     Raises CannotInstall.
     """
-    return [str(installed(cache() / "engines") / "bin" / "python"), "-c", PROGRAM]
-
-
-def cache() -> Path:
-    """Where kvtier's tests and the local cluster keep what they build and download."""
-    named = os.environ.get("KVTIER_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvtier"
+    # Beside what the local cluster keeps.
+    below = cache_root().parent / "engines"
+    return [str(installed(below) / "bin" / "python"), "-c", PROGRAM]
 
 
 def installed(below: Path, *, lock: Path = LOCK, needed: int = NEEDED_BYTES) -> Path:

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from livecluster.cluster import LiveCluster
-from livecluster.fixtures import NewTier, bring_up, installed, tiers
+from livecluster.fixtures import bring_up, installed, new_tier
 from livecluster.installation import Installation
+
+# A fixture that all suites on a cluster share.
+__all__ = ["new_tier"]
 
 LAST = "test_no_token_of_the_whole_campaign_is_anywhere_but_in_secrets"
 TEST_SECONDS = 900
@@ -34,12 +37,3 @@ def kvtier(live: LiveCluster) -> Iterator[Installation]:
     Here the ranks, their probes and the whole control plane share two cores with the controller.
     """
     yield from installed(live, values={"resources.requests.cpu": "500m"})
-
-
-@pytest.fixture
-def new_tier(
-    live: LiveCluster, kvtier: Installation, request: pytest.FixtureRequest
-) -> Iterator[NewTier]:
-    """Makes tiers in a namespace of the test's own."""
-    with tiers(live, label=request.node.name.removeprefix("test_")) as new:
-        yield new

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from livecluster.cluster import LiveCluster
-from livecluster.fixtures import NewTier, bring_up, installed, tiers
+from livecluster.fixtures import NewTier, bring_up, installed, new_tier, tiers
 from livecluster.installation import RESYNC, Installation
+
+# A fixture that all suites on a cluster share.
+__all__ = ["new_tier"]
 
 TEST_SECONDS = 120
 LAST = (
@@ -33,15 +36,6 @@ def live() -> Iterator[LiveCluster]:
 def kvtier(live: LiveCluster) -> Iterator[Installation]:
     """The release, with a resync of seconds; everything else is the chart's default."""
     yield from installed(live, values={"controller.resync": f"{RESYNC:g}s"})
-
-
-@pytest.fixture
-def new_tier(
-    live: LiveCluster, kvtier: Installation, request: pytest.FixtureRequest
-) -> Iterator[NewTier]:
-    """Makes tiers in a namespace of the test's own."""
-    with tiers(live, label=request.node.name.removeprefix("test_")) as new:
-        yield new
 
 
 @pytest.fixture(scope="module")

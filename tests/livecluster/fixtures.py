@@ -103,3 +103,12 @@ def tiers(running: LiveCluster, *, label: str) -> Iterator[NewTier]:
         running.leaks.keep_namespace(namespace, described=described(running, namespace))
         running.kubectl("delete", "kvt", "--all", "-n", namespace, "--wait=false")
         running.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture
+def new_tier(
+    live: LiveCluster, kvtier: Installation, request: pytest.FixtureRequest
+) -> Iterator[NewTier]:
+    """Makes tiers in a namespace of the test's own, where a suite has ``live`` and ``kvtier``."""
+    with tiers(live, label=request.node.name.removeprefix("test_")) as new:
+        yield new

@@ -2,21 +2,13 @@
 
 from typing import Any
 
-from tier_harness import KEY, Operator
+from tier_harness import KEY, Operator, again
 
 from kvtier.cluster.protocol import JOB, TIER, Object
 from kvtier.plan.probing import REQUESTED
-from kvtier.reconcile import probing
 
 NAMESPACE = KEY[0]
 JOB_NAME = "demo-probe"
-
-
-async def again(operator: Operator, seconds: float = probing.POLL_SECONDS) -> None:
-    """So much later the operator looks at the tier."""
-    await operator.clock.advance(seconds)
-    operator.queue.add(KEY)
-    await operator.settle()
 
 
 async def probed(operator: Operator, looks: int = 6) -> dict[str, Any]:

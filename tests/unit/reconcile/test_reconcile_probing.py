@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from pool_harness import add_engine, add_node, leaves
-from probe_harness import JOB_NAME, NAMESPACE, again, ask, asked_of_jobs, job, probed
-from tier_harness import KEY, Operator, spec
+from probe_harness import JOB_NAME, NAMESPACE, ask, asked_of_jobs, job, probed
+from tier_harness import KEY, Operator, again, spec
 
 from kvtier.cluster.protocol import (
     JOB,

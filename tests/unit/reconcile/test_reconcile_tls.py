@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
-from tier_harness import KEY, Operator, spec
-from tls_tier import DAY, NAMES, NAMESPACE, TLS, again, certificates, deliver, engine_files, put
+from tier_harness import KEY, Operator, again, spec
+from tls_tier import DAY, NAMES, NAMESPACE, TLS, certificates, deliver, engine_files, put
 
 from certificates import Ca, Pair
 from kvtier.api import reasons

@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from tier_harness import KEY, Operator, spec
+from tier_harness import KEY, Operator, again, spec
 from tls_tier import (
     NAMES,
     TLS,
-    again,
     certificates,
     deliver,
     engine_files,

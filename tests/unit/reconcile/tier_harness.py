@@ -11,6 +11,7 @@ from kvtier.metrics import Metrics
 from kvtier.plan.observed import EventSpec
 from kvtier.reconcile.clock import FakeClock
 from kvtier.reconcile.memory import Key
+from kvtier.reconcile.probing import POLL_SECONDS
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
 from kvtier.render.names import POOL_LABEL, RANK_LABEL, TLS_VOLUME, acl_key, acl_name
 from kvtier.render.probe import NODE_ANNOTATION
@@ -196,3 +197,10 @@ def mounted_certificate(cluster: FakeCluster, pod: Object) -> tuple[bytes, bytes
             certificate, key = (base64.b64decode(found["data"][k]) for k in ("tls.crt", "tls.key"))
             return certificate, key
     return None
+
+
+async def again(operator: Operator, seconds: float = POLL_SECONDS) -> None:
+    """What the queue does when a requeue is due so much later; by default that of a probe."""
+    await operator.clock.advance(seconds)
+    operator.queue.add(KEY)
+    await operator.settle()

@@ -30,13 +30,6 @@ def deliver(operator: Operator) -> None:
         operator.server(name).mounted = mounted_certificate(operator.cluster, pod)
 
 
-async def again(operator: Operator, seconds: float) -> None:
-    """What the queue does when the requeue that a reconcile asked for is due."""
-    await operator.clock.advance(seconds)
-    operator.queue.add(KEY)
-    await operator.settle()
-
-
 def engine_files(operator: Operator) -> dict[str, str]:
     found = operator.cluster.peek(SECRET, NAMESPACE, operator.status()["engineSecret"])
     assert found is not None

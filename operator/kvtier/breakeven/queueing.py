@@ -11,7 +11,7 @@ more even than one that arrives at random, so a second stage waits less than thi
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvtier.breakeven.checks import not_negative, positive, share
@@ -117,22 +117,22 @@ def threshold_rate(
     if any(stage.mean >= local.mean for stage in (*stages, *queues)):
         return None
     limit = 1 / local.mean
-    low, high = 0.0, limit
-    for _ in range(0 if rises(0) else _STEPS):
-        middle = (low + high) / 2
-        if middle * local.mean >= 1 or rises(middle):
-            high = middle
-        else:
-            low = middle
-    if ahead(low) >= 0:
+
+    def turn(holds: Callable[[float], bool], *, above: float) -> tuple[float, float]:
+        """Rates on either side of that from which it holds: as near as floats are, below limit."""
+        low, high = above, limit
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            if middle * local.mean >= 1 or holds(middle):
+                high = middle
+            else:
+                low = middle
+        return low, high
+
+    lowest = 0.0 if rises(0) else turn(rises, above=0.0)[0]
+    if ahead(lowest) >= 0:
         return 0.0
-    high = limit
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if middle * local.mean >= 1 or ahead(middle) > 0:
-            high = middle
-        else:
-            low = middle
+    _, high = turn(lambda rate: ahead(rate) > 0, above=lowest)
     full = high >= limit or any(stage.utilisation(high) >= 1 for stage in bounds)
     return None if full else high
 

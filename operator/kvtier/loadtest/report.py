@@ -196,7 +196,7 @@ def _outage_lines(outages: Sequence[Document]) -> Iterator[str]:
         longest = f", {seconds(max(lengths))} at most" if len(group) > 1 and lengths else ""
         yield (
             f"  rank {rank} {kind}{count} from {first['from']} to {until}{longest}: "
-            + (first["reason"])
+            + first["reason"]
         )
 
 

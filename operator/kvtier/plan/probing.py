@@ -78,8 +78,8 @@ def why_now(
     probe runs is another one. A process that has not probed yet takes what is in the status for
     current, unless no engine is on that node any more or a rank has started since.
     """
-    last = _time((tier.status.get("measured") or {}).get("at"))
-    if last is None or not _is_probed(tier.status):
+    last = _probed_at(tier.status)
+    if last is None:
         return "it was never probed"
     if last > now + CLOCKS_DIFFER:
         return "it was probed in the future"
@@ -101,8 +101,8 @@ def why_now(
 
 def due_in(tier: KVCacheTier, *, now: datetime) -> float | None:
     """Seconds until the interval is over, None if nothing was probed."""
-    last = _time((tier.status.get("measured") or {}).get("at"))
-    if last is None or not _is_probed(tier.status) or last > now + CLOCKS_DIFFER:
+    last = _probed_at(tier.status)
+    if last is None or last > now + CLOCKS_DIFFER:
         return None
     return max(0.0, tier.spec.placement.probe.interval_seconds - (now - last).total_seconds())
 
@@ -243,6 +243,11 @@ def seconds_of(text: str | None) -> float:
 
 def _is_probed(status: Mapping[str, Any]) -> bool:
     return (status.get("measured") or {}).get("evidence") == Evidence.PROBED.value
+
+
+def _probed_at(status: Mapping[str, Any]) -> datetime | None:
+    """When the figures of a status were probed; None for other figures, and for none."""
+    return _time(status["measured"].get("at")) if _is_probed(status) else None
 
 
 def _time(text: object) -> datetime | None:

@@ -201,16 +201,16 @@ class Lease:
         if taken_over or "acquireTime" not in spec:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = before.get("leaseTransitions", -1) + 1
+        found: Object = lease or {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+        }
         name, _, value = LABEL.partition("=")
-        if lease is None:
-            labels = {name: value}
-            metadata = {"name": self._name, "namespace": self._namespace, "labels": labels}
-            new = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata}
-            self._mine = await self._in_time(self._cluster.post({**new, "spec": spec}))
-        else:
-            labels = {**(lease["metadata"].get("labels") or {}), name: value}
-            labelled = {**lease, "metadata": {**lease["metadata"], "labels": labels}}
-            self._mine = await self._in_time(self._cluster.replace({**labelled, "spec": spec}))
+        labels = {**(found["metadata"].get("labels") or {}), name: value}
+        metadata = {**found["metadata"], "labels": labels}
+        write = self._cluster.post if lease is None else self._cluster.replace
+        self._mine = await self._in_time(write({**found, "metadata": metadata, "spec": spec}))
         # Counted from before the request, which is no later than anyone can have seen it.
         self._valid_until = started + RENEW_DEADLINE
 

@@ -9,7 +9,7 @@ from kvtier.breakeven.footprint import chunk_bytes_per_rank, stored_by_every_ran
 from kvtier.breakeven.words import counted
 from kvtier.generation.acl import key_prefix
 from kvtier.generation.record import Record
-from kvtier.render.memory import held_chunks, memory
+from kvtier.render.memory import held_tokens
 from kvtier.render.meta import secret
 from kvtier.render.names import CA_KEY, PORT, TOKEN_KEY, engine_secret_name, host
 from kvtier.render.transport import Transport, transport
@@ -87,7 +87,7 @@ def _connection(
         "kvRanks": kv_ranks(tier.spec),
         "chunkTokens": pool.chunk_tokens,
         "chunkBytesPerRank": chunk_bytes_per_rank(tier.spec),
-        "capacityTokens": held_chunks(tier.spec, memory(tier.spec)) * pool.chunk_tokens,
+        "capacityTokens": held_tokens(tier.spec),
         "prefillRate": [
             {"tokens": rate.tokens, "tokensPerSecond": rate.tokens_per_second}
             for rate in pool.prefill_rate

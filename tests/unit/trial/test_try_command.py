@@ -61,9 +61,9 @@ def test_what_was_measured_here_is_no_verdict_about_a_network(small_file: SmallF
     assert measured["ratio"] == pytest.approx(ratio, rel=1e-3)
     assert measured["bytesPerSecond"] <= measured["linkBytesPerSecond"]
     rows = {row["tokens"]: row for row in content["breakEven"]["perLength"]}
-    # Two ranks of 64Mi hold 126,976 tokens.
-    assert rows[131_072]["fits"] is False
-    assert "fits" not in rows[65_536]
+    # Two ranks of 96Mi hold 54,784 tokens.
+    assert rows[65_536]["fits"] is False
+    assert "fits" not in rows[32_768]
 
 
 def test_a_person_sees_one_screen(small_file: SmallFile, place: Path) -> None:

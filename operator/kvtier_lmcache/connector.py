@@ -84,9 +84,8 @@ class StripedConnector(RemoteConnector):
     async def batched_async_contains(
         self, lookup_id: str, keys: Sequence[Any], pin: bool = False
     ) -> int:
-        found = self._look_up(keys)
-        # Shielded, as all that waits here: a worker will answer it though nobody waits any more.
-        return _leading(await asyncio.shield(asyncio.wrap_future(found)))
+        # Shielded, as all that waits here: a worker answers though nobody waits any more.
+        return _leading(await asyncio.shield(asyncio.wrap_future(self._look_up(keys))))
 
     def support_batched_get(self) -> bool:
         return True
@@ -198,7 +197,7 @@ class StripedConnector(RemoteConnector):
         return answer
 
 
-def _leading(found: Sequence[bool]) -> int:
+def _leading(found: list[bool]) -> int:
     return next((at for at, there in enumerate(found) if not there), len(found))
 
 

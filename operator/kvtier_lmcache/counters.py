@@ -5,9 +5,15 @@ from dataclasses import asdict, dataclass, fields
 from time import monotonic
 from typing import Any
 
+try:
+    from opentelemetry import metrics
+except ImportError:
+    metrics = None
+
 from kvtier_lmcache.jobs import Job, Kind
 
 LINE_SECONDS = 60.0
+HAS_METERS = metrics is not None
 
 
 @dataclass(slots=True)
@@ -83,8 +89,6 @@ def publish(
 
     The provider may be set later than this: the API's instruments find it then.
     """
-    from opentelemetry import metrics
-
     meter = metrics.get_meter("kvtier_lmcache")
 
     def counter(name: str) -> Callable[[object], Iterable[metrics.Observation]]:

@@ -20,10 +20,8 @@ def hit_is_short(
         return False
     chunks = next((at for at, row in enumerate(rows) if row != rows[0]), len(rows))
     starts = range(0, len(rows), chunks)
-    regular = len(rows) % chunks == 0 and all(
-        row == rows[at - at % chunks] for at, row in enumerate(rows)
-    )
-    if not regular:
+    regular = all(row == rows[at - at % chunks] for at, row in enumerate(rows))
+    if not regular or len(set(rows)) * chunks != len(rows):
         return False
     whole = [all(found[start + chunk] for start in starts) for chunk in range(chunks)]
     if len(set(groups)) == 1:

@@ -17,7 +17,7 @@ from lmcache.v1.mp_observability.event import Event, EventType
 from lmcache.v1.platform import create_event_notifier
 
 from kvtier_lmcache.config import SEPARATOR, parse
-from kvtier_lmcache.counters import publish
+from kvtier_lmcache.counters import HAS_METERS, publish
 from kvtier_lmcache.hits import hit_is_short
 from kvtier_lmcache.jobs import Job, Kind, slices
 from kvtier_lmcache.striped import Ranks, holder
@@ -54,8 +54,12 @@ class StripedL2Adapter(L2AdapterInterface):
         self._numbers = itertools.count()
         self._suppressed = 0
         self._closed = False
-        self._ranks = Ranks(config, told=logger.warning)
-        publish(self._ranks.counts, states=self._ranks.states, suppressed=lambda: self._suppressed)
+        lines = None if HAS_METERS else logger.info
+        self._ranks = Ranks(config, told=logger.warning, lines=lines)
+        if HAS_METERS:
+            publish(
+                self._ranks.counts, states=self._ranks.states, suppressed=lambda: self._suppressed
+            )
 
     def get_store_event_fd(self) -> int:
         return self._stores.fileno()

@@ -62,9 +62,10 @@ class Rank:
         self._urgent: deque[Job] = deque()
         self._bulk: deque[Job] = deque()
         self._looking: set[Job] = set()
+        self._moving = 0
+        self._still = threading.Condition(self._lock)
         self._pool: _Pool | None = None
         self._next: _Pool | None = None
-        self._leaving: list[threading.Thread] = []
         self._closed = False
         self._wake = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True, name=f"kvtier {address}")
@@ -98,13 +99,12 @@ class Rank:
             self._closed = True
             jobs = self._abandon()
             self._retire(self._pool, self._next)
-            threads = [thread for thread in self._leaving if thread.is_alive()]
         self._wake.set()
         self._patience.cancel()
         self._fail(jobs)
-        until = self._clock() + self._config.request_timeout + self._config.connection_timeout + 1
-        for thread in (*threads, self._keeper):
-            thread.join(max(0.0, until - self._clock()))
+        with self._still:
+            # Threads that connect still, or ask a dead rank, end by themselves.
+            self._still.wait_for(lambda: self._moving == 0, self._config.request_timeout + 1)
 
     def _keep(self) -> None:
         while True:
@@ -158,8 +158,6 @@ class Rank:
             if self._closed:
                 return
             self._next = pool
-            self._leaving = [thread for thread in self._leaving if thread.is_alive()]
-            self._leaving += threads
             for thread in threads:
                 thread.start()
 
@@ -190,7 +188,10 @@ class Rank:
             job = self._urgent.popleft()
             self._looking.add(job)
             return job
-        return self._bulk.popleft() if self._bulk else None
+        if not self._bulk:
+            return None
+        self._moving += 1
+        return self._bulk.popleft()
 
     def _serve(self, job: Job, client: Client, pool: _Pool) -> None:
         found: Sequence[bool] = [False] * len(job.keys)
@@ -209,6 +210,10 @@ class Rank:
                 self._looking.remove(job)
             self._counts.count(job, found)
         job.done(found)
+        if job.kind is not Kind.LOOKUP:
+            with self._still:
+                self._moving -= 1
+                self._still.notify_all()
 
     def _connected(self, pool: _Pool) -> None:
         """The first worker that is takes over for all: those of before leave after their job."""

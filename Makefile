@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLUSTER := deploy/local/cluster
 # Tests that start servers and time them run alone, all others two at a time
-TIMED := $(addprefix tests/unit/,loadtest probe store trial)
+TIMED := $(addprefix tests/unit/,loadtest plugin probe store trial)
 BESIDE := -n 2 --dist loadgroup $(TIMED:%=--ignore=%)
 # An existing cluster for the demo: make demo CONTEXT=name IMAGE=ref
 CONTEXT ?=

@@ -99,12 +99,13 @@ def publish(
         return observe
 
     for name in NAMES:
-        meter.create_observable_counter(f"kvtier_{name}", callbacks=[counter(name)])
+        meter.create_observable_counter(f"kvtier_plugin_{name}", callbacks=[counter(name)])
     meter.create_observable_counter(
-        "kvtier_short_hits_suppressed", callbacks=[lambda _: [metrics.Observation(suppressed())]]
+        "kvtier_plugin_short_hits_suppressed",
+        callbacks=[lambda _: [metrics.Observation(suppressed())]],
     )
     meter.create_observable_gauge(
-        "kvtier_rank_answers",
+        "kvtier_plugin_rank_answers",
         callbacks=[
             lambda _: [
                 metrics.Observation(int(state == "closed"), {"rank": rank})

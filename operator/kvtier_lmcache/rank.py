@@ -223,10 +223,13 @@ class Rank:
             before = self._pool
             self._retire(before)
             self._pool, self._next = pool, None
+            was = self._breaker.state
             self._breaker.succeeded(self._clock())
             self._patience.cancel()
             _wake(pool, len(self._urgent) + len(self._bulk))
-        self._told(f"rank {self.address}: connected" + (", with new credentials" * bool(before)))
+        if was is not State.STARTING:
+            how = "answers again" if before is None else "is connected with new credentials"
+            self._told(f"rank {self.address} {how}")
 
     def _lose(self, pool: _Pool | None, why: str) -> None:
         """The rank is gone, or an attempt (``pool`` None: at its beginning) was in vain.

@@ -3,7 +3,7 @@
 import os
 import select
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -153,6 +153,7 @@ class Driver:
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.adapter = StripedL2Adapter(given)
+        self._stored: dict[int, Any] = {}
 
     def states(self) -> list[str]:
         return [each["breaker"] for each in self.adapter.report_status()["ranks"]]
@@ -171,26 +172,51 @@ class Driver:
         return self
 
     def store(self, keys: Sequence[Any], values: Sequence[bytes]) -> Any:
-        task = self.adapter.submit_store_task(list(keys), [Chunk(value) for value in values])
-        done: dict[int, Any] = {}
-        while task not in done:
-            self._wait(self.adapter.get_store_event_fd())
-            done |= self.adapter.pop_completed_store_tasks()
-        return done[task]
+        """The L2StoreResult."""
+        self.storing(keys, values)()
+        return self._stored[max(self._stored)]
 
     def look_up(self, keys: Sequence[Any]) -> list[bool]:
-        task = self.adapter.submit_lookup_and_lock_task(list(keys), {})
-        while (found := self.adapter.query_lookup_and_lock_result(task)) is None:
-            self._wait(self.adapter.get_lookup_and_lock_event_fd())
-        assert len(found) == len(keys)
-        return [found.test(at) for at in range(len(keys))]
+        return self.looking_up(keys)()
 
     def load(self, keys: Sequence[Any], *, size: int) -> list[bytes | None]:
+        return self.loading(keys, size=size)()
+
+    def storing(self, keys: Sequence[Any], values: Sequence[bytes]) -> Callable[[], list[bool]]:
+        """Submits, and gives what waits for it and says whether all is stored."""
+        task = self.adapter.submit_store_task(list(keys), [Chunk(value) for value in values])
+
+        def end() -> list[bool]:
+            while task not in self._stored:
+                self._wait(self.adapter.get_store_event_fd())
+                self._stored |= self.adapter.pop_completed_store_tasks()
+            return [self._stored[task].is_successful()]
+
+        return end
+
+    def looking_up(self, keys: Sequence[Any]) -> Callable[[], list[bool]]:
+        task = self.adapter.submit_lookup_and_lock_task(list(keys), {})
+
+        def end() -> list[bool]:
+            while (found := self.adapter.query_lookup_and_lock_result(task)) is None:
+                self._wait(self.adapter.get_lookup_and_lock_event_fd())
+            assert len(found) == len(keys)
+            return [found.test(at) for at in range(len(keys))]
+
+        return end
+
+    def loading(self, keys: Sequence[Any], *, size: int) -> Callable[[], list[bytes | None]]:
         chunks = [Chunk(bytes(size)) for _ in keys]
-        loaded = self.loaded(self.adapter.submit_load_task(list(keys), chunks))
-        return [
-            bytes(chunk.byte_array) if loaded.test(at) else None for at, chunk in enumerate(chunks)
-        ]
+        task = self.adapter.submit_load_task(list(keys), chunks)
+
+        def end() -> list[bytes | None]:
+            loaded = self.loaded(task)
+            return [
+                bytes(chunk.byte_array) if loaded.test(at) else None
+                for at, chunk in enumerate(chunks)
+            ]
+
+        return end
 
     def loaded(self, task: int) -> Any:
         """The bitmap of a load."""

@@ -1,11 +1,11 @@
 """``spec.pool`` and ``spec.workload``: the engines that a tier serves, and what they are asked."""
 
 from enum import StrEnum
-from typing import Literal
 
 from pydantic import ConfigDict, Field
 
 from kvtier.api.base import MAX_RANKS, Change, Model, extra, rule
+from kvtier.api.engine import Engine
 from kvtier.api.scalars import DECIMAL_PATTERN, DURATION_PATTERN, Decimal, Duration, Integer
 
 MAX_REQUESTS_PER_SECOND = 100_000
@@ -28,15 +28,6 @@ class Striping(StrEnum):
 
     HASH = "Hash"
     SHARD = "Shard"
-
-
-class Connector(StrEnum):
-    LMCACHE_MP = "LMCacheMP"
-
-
-class LoadFailurePolicy(StrEnum):
-    RECOMPUTE = "Recompute"
-    FAIL = "Fail"
 
 
 class Parallelism(Model):
@@ -101,25 +92,6 @@ class PrefillRate(Model):
     )
 
 
-class Engine(Model):
-    connector: Connector = Field(
-        default=Connector.LMCACHE_MP,
-        description="How engines reach the tier: LMCacheMP, LMCache's multiprocess server.",
-        json_schema_extra=_IDENTITY,
-    )
-    version: Literal["0.5"] = Field(
-        default="0.5",
-        description="Compatibility series of the connector: its minor version.",
-        json_schema_extra=_IDENTITY,
-    )
-    load_failure_policy: LoadFailurePolicy = Field(
-        default=LoadFailurePolicy.RECOMPUTE,
-        description="What an engine does when a load fails: Recompute the tokens, or Fail the"
-        " request.",
-        json_schema_extra=_LIVE,
-    )
-
-
 _POOL_RULES = [
     rule(
         "self.parallelism.prefillContext == 1",
@@ -139,6 +111,18 @@ _POOL_RULES = [
         "self.striping != 'Shard' || (self.parallelism.pipeline == 1 &&"
         " self.parallelism.decodeContext == 1)",
         "striping Shard needs pure tensor parallelism: set pipeline and decodeContext to 1",
+    ),
+    rule(
+        "self.engine.connector != 'LMCacheInProcess' || (self.parallelism.pipeline == 1 &&"
+        " self.parallelism.decodeContext == 1)",
+        "engine.connector LMCacheInProcess needs pure tensor parallelism: set pipeline and"
+        " decodeContext to 1",
+    ),
+    rule(
+        "self.engine.adapter != 'Stock' || (self.engine.connector == 'LMCacheMP' &&"
+        " (self.striping == 'Shard' || self.ranks == 1))",
+        "engine.adapter Stock works with connector LMCacheMP, and striping Shard or one rank, only:"
+        " write Plugin",
     ),
 ]
 
@@ -164,10 +148,9 @@ class Pool(Model):
     )
     striping: Striping = Field(
         default=Striping.HASH,
-        description="How chunks spread over the Valkeys. Shard: each engine rank keeps its own"
-        " heads in its own Valkey (one LMCache server per rank; the one that engines of this"
-        " release can use). Hash: each chunk on one rank, chosen by its hash (any model; needs a"
-        " plugin that this release does not have).",
+        description="How chunks spread over the Valkeys. Hash: each chunk on one rank, chosen by"
+        " its hash (any model; one LMCache server for each engine). Shard: each engine rank keeps"
+        " its own heads in its own Valkey (one LMCache server per rank).",
         json_schema_extra=extra(
             Change.REFUSED,
             rules=[

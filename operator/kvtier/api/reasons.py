@@ -81,10 +81,10 @@ TOPOLOGY_REASONS: Final = (
 
 # PlacementAccepted: what the chain of checks found.
 ACCEPTED: Final = "Accepted"
-STRIPING_WITHOUT_ENGINE: Final = "StripingWithoutEngine"
 COPY_ON_EVERY_RANK: Final = "CopyOnEveryRank"
 REVISION_MOVES: Final = "RevisionMoves"
 MEMORY_TOO_SMALL: Final = "MemoryTooSmall"
+L1_TOO_SMALL: Final = "L1TooSmall"
 NO_PROMPT_LONG_ENOUGH: Final = "NoPromptLongEnough"
 HITS_DO_NOT_FIT: Final = "HitsDoNotFit"
 BELOW_BREAK_EVEN: Final = "BelowBreakEven"
@@ -104,10 +104,10 @@ CONTRADICTORY_WORKLOAD: Final = "ContradictoryWorkload"
 IMPLAUSIBLE_FIGURE: Final = "ImplausibleFigure"
 
 FINDING_REASONS: Final = (
-    STRIPING_WITHOUT_ENGINE,
     COPY_ON_EVERY_RANK,
     REVISION_MOVES,
     MEMORY_TOO_SMALL,
+    L1_TOO_SMALL,
     NO_PROMPT_LONG_ENOUGH,
     HITS_DO_NOT_FIT,
     BELOW_BREAK_EVEN,

@@ -27,6 +27,7 @@ IMAGE_PATTERN = (
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$"
 )
 SUBDOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+VLLM_VERSION_PATTERN = r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$"
 DOMAIN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 FORM_KEY = "x-kvtier-form"
 """Schema key of a string's form; the CRD has it as a rule, whose message is readable."""
@@ -97,7 +98,8 @@ class Form:
     """The form of a string: its pattern (for RE2 too), an example for people, its bound.
 
     ``numbers``: a bare integer is taken as text too, as Kubernetes does for quantities. ``units``:
-    those that a number without one is likely to lack.
+    those that a number without one is likely to lack. ``quotable``: a number has the text that was
+    meant; 0.10, a version, has not.
     """
 
     pattern: str
@@ -105,6 +107,7 @@ class Form:
     max_length: int
     numbers: bool = False
     units: tuple[str, ...] = ()
+    quotable: bool = True
 
     def validator(self) -> BeforeValidator:
         return BeforeValidator(self._check)
@@ -130,7 +133,7 @@ class Form:
         """What is wrong with a value that is no text, and what was probably meant."""
         meant = [f"{value}{unit}" for unit in self.units] or [f"{value}"]
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if self.numbers or not number or not all(map(self._fits, meant)):
+        if self.numbers or not self.quotable or not number or not all(map(self._fits, meant)):
             return f"is not a string; write {self.example}"
         if self.units:
             return f"has no unit; write {' or '.join(meant)}"
@@ -146,6 +149,9 @@ _MEMORY = Form(MEMORY_PATTERN, "bytes such as 64Gi", 32, numbers=True)
 _BIT_RATE = Form(RATE_PATTERN, "bits per second such as 25G", 32, numbers=True)
 _DURATION = Form(DURATION_PATTERN, "a duration such as 330ms or 50us", 16, units=("ms", "s"))
 _DECIMAL = Form(DECIMAL_PATTERN, 'a decimal in quotes such as "0.5"', 16)
+_VLLM_VERSION = Form(
+    VLLM_VERSION_PATTERN, 'a release in quotes such as "0.14.0"', 16, quotable=False
+)
 _IMAGE = Form(IMAGE_PATTERN, "an image such as docker.io/valkey/valkey:9.1", 512)
 _SUBDOMAIN = Form(
     SUBDOMAIN_PATTERN, "an object's name: lower-case letters, digits, '-' and '.'", 253
@@ -158,6 +164,7 @@ Memory = Annotated[str, _MEMORY.validator(), _MEMORY.field()]
 BitRate = Annotated[str, _BIT_RATE.validator(), _BIT_RATE.field()]
 Duration = Annotated[str, _DURATION.validator(), _DURATION.field()]
 Decimal = Annotated[str, _DECIMAL.validator(), _DECIMAL.field()]
+VllmVersion = Annotated[str, _VLLM_VERSION.validator(), _VLLM_VERSION.field()]
 Image = Annotated[str, _IMAGE.validator(), _IMAGE.field()]
 Subdomain = Annotated[str, _SUBDOMAIN.validator(), _SUBDOMAIN.field()]
 DomainName = Annotated[str, _DOMAIN_NAME.validator(), _DOMAIN_NAME.field()]

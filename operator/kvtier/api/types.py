@@ -24,6 +24,7 @@ from kvtier.api.base import (
     extra,
     rule,
 )
+from kvtier.api.engine import Adapter, Connector, Engine, LoadFailurePolicy
 from kvtier.api.groups import Attention, AttentionGroup
 from kvtier.api.model import GqaLayout, KVCacheDtype, Layout, MlaLayout, ModelSpec
 from kvtier.api.placement import (
@@ -36,10 +37,7 @@ from kvtier.api.placement import (
     default_domains,
 )
 from kvtier.api.pool import (
-    Connector,
-    Engine,
     LengthQuantile,
-    LoadFailurePolicy,
     Parallelism,
     Pool,
     PrefillRate,
@@ -65,6 +63,7 @@ __all__ = [
     "SHORT_NAME",
     "SINGULAR",
     "VERSION",
+    "Adapter",
     "Attention",
     "AttentionGroup",
     "Connector",
@@ -124,10 +123,20 @@ _SPEC_RULES = [
         " divide the other",
     ),
     rule(
-        "!has(self.model.layout.groups) || (self.pool.striping == 'Hash' &&"
-        " self.pool.parallelism.pipeline == 1 && self.pool.parallelism.decodeContext == 1)",
+        "!has(self.model.layout.groups) || (self.pool.parallelism.pipeline == 1 &&"
+        " self.pool.parallelism.decodeContext == 1 && (self.pool.striping == 'Hash' ||"
+        " self.pool.engine.connector == 'Generic'))",
         "model.layout.groups needs pool.striping Hash, and pool.parallelism.pipeline and"
-        " decodeContext of 1; no engine of this release uses that, kvtier try and loadtest do",
+        " decodeContext of 1",
+    ),
+    rule(
+        "self.pool.engine.connector != 'LMCacheInProcess' || !has(self.model.layout.groups)",
+        "model.layout.groups needs pool.engine.connector LMCacheMP or Generic",
+    ),
+    rule(
+        "self.pool.engine.connector != 'LMCacheInProcess' || self.pool.striping != 'Shard' ||"
+        " has(self.model.layout.gqa)",
+        "pool.engine.connector LMCacheInProcess with striping Shard needs model.layout.gqa",
     ),
 ]
 

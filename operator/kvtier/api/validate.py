@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from kvtier.api import combinations, groups
 from kvtier.api.base import MAX_NAME_LENGTH
+from kvtier.api.engine import MAX_L1_BYTES, MIN_L1_BYTES
 from kvtier.api.placement import MAX_BITS_PER_SECOND, MIN_BITS_PER_SECOND
 from kvtier.api.pool import MAX_REQUESTS_PER_SECOND, LengthQuantile
 from kvtier.api.scalars import parse_duration, parse_quantity
@@ -106,6 +107,16 @@ def _parallelism(tier: KVCacheTier) -> list[str]:
 
 def _combination(tier: KVCacheTier) -> list[str]:
     return combinations.problems(tier.spec)
+
+
+def _l1(tier: KVCacheTier) -> list[str]:
+    engine = tier.spec.pool.engine
+    if MIN_L1_BYTES <= engine.l1_bytes <= MAX_L1_BYTES:
+        return []
+    return [
+        f"spec.pool.engine.l1Size: {engine.l1_size} is not from 64Mi to 16Ti; write the host memory"
+        " of one LMCache server, such as 20Gi"
+    ]
 
 
 def _rates(tier: KVCacheTier) -> list[str]:
@@ -319,6 +330,7 @@ _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
     _layout,
     _parallelism,
     _combination,
+    _l1,
     _rates,
     _times,
     _quantiles,
@@ -332,15 +344,16 @@ _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
 
 
 def _memory(tier: KVCacheTier) -> list[str]:
-    """What is left for KV must hold 16 chunks, and Valkey must take a chunk as one value."""
+    """What is left for KV must hold 16 chunks, and Valkey and L1 must take a chunk's object."""
     # render reads the models of this package: imported here, there is no cycle.
+    from kvtier.render.l1 import l1_problem
     from kvtier.render.memory import MemoryTooSmall, memory
 
     try:
         memory(tier.spec)
     except MemoryTooSmall as error:
         return [str(error)]
-    return []
+    return l1_problem(tier.spec)
 
 
 def is_qualified_name(text: str) -> bool:

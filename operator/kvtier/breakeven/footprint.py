@@ -14,7 +14,14 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from kvtier.api.types import Attention, AttentionGroup, KVCacheTierSpec, Layout, Striping
+from kvtier.api.types import (
+    Attention,
+    AttentionGroup,
+    Connector,
+    KVCacheTierSpec,
+    Layout,
+    Striping,
+)
 from kvtier.breakeven import sizes
 from kvtier.breakeven.checks import not_negative
 
@@ -167,12 +174,23 @@ def chunk_bytes_per_rank(spec: KVCacheTierSpec) -> int:
     return math.ceil(chunk / spec.pool.ranks) if spec.pool.striping is Striping.SHARD else chunk
 
 
-def values_per_chunk(spec: KVCacheTierSpec) -> int:
-    """Values that a hybrid's chunk is stored as: one of each rank that stores. Else 1, at least."""
-    groups = spec.model.layout.groups
-    if groups is None or not stored_by_every_rank(groups):
+def objects_per_chunk(spec: KVCacheTierSpec) -> int:
+    """Values that LMCache makes of a chunk on a rank which holds it; of a hybrid's at least.
+
+    ``Shard``: one, its part. ``Hash``: one of each worker whose KV is its own, that is every one
+    under GQA, one per decode context rank under MLA, and of a hybrid every one unless all ranks
+    hold the same. What another client makes of it (``Generic``) is not known: one.
+    """
+    pool, layout = spec.pool, spec.model.layout
+    if pool.striping is Striping.SHARD or pool.engine.connector is Connector.GENERIC:
         return 1
-    return spec.pool.parallelism.tensor or spec.pool.ranks
+    every_rank = layout.gqa or (layout.groups and stored_by_every_rank(layout.groups))
+    return pool.ranks if every_rank else pool.parallelism.decode_context
+
+
+def object_bytes(spec: KVCacheTierSpec) -> int:
+    """Bytes of one value, as evenly as a hybrid's divide."""
+    return math.ceil(chunk_bytes_per_rank(spec) / objects_per_chunk(spec))
 
 
 def attention_layers(layout: Layout) -> int | None:

@@ -38,6 +38,7 @@ __all__ = [
     "declared_link",
     "farthest_link",
     "logical_bytes_per_token",
+    "minimum_hit",
     "wire_bytes_per_token",
 ]
 
@@ -196,6 +197,14 @@ def curve(
     wire = footprint.wire(spec)
     tier = _Tier(spec, link=link or declared_link(spec), wire=wire, compression=compression)
     return tuple(tier.row(tokens) for tokens in lengths)
+
+
+def minimum_hit(spec: KVCacheTierSpec) -> float | None:
+    """The fewest tokens for which a fetch is faster, by what is declared: that of ``assess``."""
+    wire = footprint.wire(spec)
+    tier = _Tier(spec, link=declared_link(spec), wire=wire, compression=1.0)
+    wins = tier.wins([*shown_lengths(spec), *judged_lengths(spec).tokens])
+    return None if wins is None else wins.least
 
 
 def judged_lengths(spec: KVCacheTierSpec) -> Lengths:

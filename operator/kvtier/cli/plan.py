@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from kvtier.api.combinations import row_of
 from kvtier.api.scalars import shown
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import Assessment, LinkFigures, Verdict
@@ -231,6 +232,7 @@ def _document(
         "winningShare": assessment.share_won,
         "alsoHolds": [other.value for other in assessment.also] or None,
         "load": _load(assessment),
+        "engine": _engine(tier),
         "whatIf": dict(asked.changes) or None,
         "access": access and access.figures(),
     }
@@ -243,6 +245,11 @@ def _document(
             "findings": output.findings(findings),
         }
     )
+
+
+def _engine(tier: KVCacheTier) -> dict[str, Any] | None:
+    row = row_of(tier.spec)
+    return None if row is None else row.document()
 
 
 def _load(assessment: Assessment) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from kvtier.api.combinations import STORED_WORDS, row_of
 from kvtier.api.types import KVCacheTier, Striping
 from kvtier.breakeven.assessment import Assessment, Evidence, Row, Verdict
 from kvtier.breakeven.patterns import AccessAssessment
@@ -90,6 +91,7 @@ def _facts(
         ),
         *_constant(assessment),
         ("KV of one chunk", _chunk(tier, assessment)),
+        *_engine(tier),
         ("the store holds", _held(tier)),
         (
             "break-even (B*)",
@@ -118,6 +120,16 @@ def _chunk(tier: KVCacheTier, assessment: Assessment) -> str:
     if pool.striping is Striping.SHARD:
         where = f"{size(assessment.chunk_bytes_per_rank)} on each of {pool.ranks} ranks"
     return f"{size(assessment.chunk_bytes)} ({pool.chunk_tokens} tokens), {where}"
+
+
+def _engine(tier: KVCacheTier) -> list[tuple[str, str]]:
+    row = row_of(tier.spec)
+    if row is None:
+        return []
+    return [
+        ("engines", row.client(tier.spec.pool.ranks)),
+        ("stored", STORED_WORDS[row.stored] + (f" ({row.note})" if row.note else "")),
+    ]
 
 
 def _held(tier: KVCacheTier) -> str:

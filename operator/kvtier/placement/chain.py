@@ -9,8 +9,8 @@ from kvtier.breakeven.observed import RateOff
 from kvtier.placement.case import Case
 from kvtier.placement.engine_checks import (
     copy_on_every_rank,
+    l1_too_small,
     revision_moves,
-    striping_without_engine,
 )
 from kvtier.placement.findings import Finding, Severity
 from kvtier.placement.link_checks import (
@@ -48,14 +48,14 @@ from kvtier.placement.workload_checks import (
 Check = Callable[[Case], Finding | None]
 
 CHAIN: Final[tuple[Check, ...]] = (
-    # A striping that no engine has.
-    striping_without_engine,
     # Copies that a striping makes of latents.
     copy_on_every_rank,
     # A revision that does not tell weights apart.
     revision_moves,
     # Fewer than 16 chunks on a rank.
     memory_too_small,
+    # The longest prompt against LMCache's own memory.
+    l1_too_small,
     # T0 alone is longer than the prefill of every prompt.
     no_prompt_long_enough,
     # Hits that are longer than all that the store holds.

@@ -6,9 +6,11 @@ from typing import Final
 from kvtier.api import reasons
 from kvtier.api.combinations import attention
 from kvtier.api.scalars import shown
-from kvtier.api.types import KVCacheTierSpec, Striping
+from kvtier.api.types import Connector, Striping
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding
+from kvtier.render.l1 import l1_chunk_bytes, l1_hit_bytes
+from kvtier.render.quantities import memory_quantity
 
 _MOVES: Final = re.compile(
     r"((refs/heads|origin)/.+|main|master|head|latest|trunk|dev|develop|nightly)"
@@ -18,17 +20,6 @@ _PLACEHOLDER: Final = re.compile(
     r"|.*placeholder.*|todo|tbd|fixme|none|null|unknown|n/a"
 )
 _COMMIT: Final = "1605565b47bb9346c5515c34102e054115b4f98b"
-
-
-def striping_without_engine(case: Case) -> Finding | None:
-    """``Hash`` needs the plugin; only ``kvtier try`` and ``kvtier loadtest`` do without it."""
-    if case.spec.pool.striping is not Striping.HASH:
-        return None
-    return Finding(
-        reason=reasons.STRIPING_WITHOUT_ENGINE,
-        message="No engine can use striping Hash yet, since it needs kvtier's LMCache plugin, which"
-        f" is not part of this release: {_what_works(case.spec)}.",
-    )
 
 
 def copy_on_every_rank(case: Case) -> Finding | None:
@@ -45,8 +36,29 @@ def copy_on_every_rank(case: Case) -> Finding | None:
         reason=reasons.COPY_ON_EVERY_RANK,
         message=f"With layout mla and striping Shard each of {pool.ranks} ranks stores and sends"
         f" the whole KV, so that the store holds what one rank does{held} and a hit moves"
-        f" {pool.ranks} times the bytes; all figures count this, and no striping that engines of"
-        " this release can use avoids it: raise store.memoryPerRank if the store is too small.",
+        f" {pool.ranks} times the bytes; all figures count this. Striping Hash stores it once (for"
+        " a new tier).",
+    )
+
+
+def l1_too_small(case: Case) -> Finding | None:
+    """A hit passes through LMCache's own memory: what does not fit there is computed again."""
+    spec = case.spec
+    engine, longest = spec.pool.engine, case.longest_prompt
+    if engine.connector is Connector.GENERIC or longest is None:
+        return None
+    needed = l1_hit_bytes(spec, longest)
+    if needed <= engine.l1_bytes:
+        return None
+    held = engine.l1_bytes // l1_chunk_bytes(spec) * spec.pool.chunk_tokens
+    of = "LMCache server"
+    if engine.connector is Connector.LMCACHE_IN_PROCESS:
+        of = "worker of an engine"
+    return Finding(
+        reason=reasons.L1_TOO_SMALL,
+        message=f"pool.engine.l1Size is {engine.l1_size}, in which each {of} has room for"
+        f" {held:,} tokens, and the longest length declared has {longest:,}: set it to at least"
+        f" {memory_quantity(needed)}.",
     )
 
 
@@ -75,21 +87,3 @@ def revision_moves(case: Case) -> Finding | None:
             " for a new tier).",
         )
     return None
-
-
-def _what_works(spec: KVCacheTierSpec) -> str:
-    """Which striping of this release serves an engine of this model (docs/engines.md)."""
-    pool, kind = spec.pool, attention(spec)
-    if kind == "groups":
-        return (
-            "no striping serves engines of a model with layout groups until then, and the tier is"
-            " of use to kvtier try and kvtier loadtest only"
-        )
-    needs = ""
-    if pool.parallelism.pipeline > 1 or pool.parallelism.decode_context > 1:
-        needs = ", for engines with pure tensor parallelism"
-    if kind == "mla" and pool.ranks > 1:
-        needs += f", with a copy of all KV on each of {pool.ranks} ranks"
-    if kind == "bytesPerToken":
-        needs += ", if the model has grouped-query attention"
-    return f"striping Shard works with stock LMCache 0.5{needs} (for a new tier)"

@@ -4,13 +4,13 @@ import math
 
 from kvtier.api import reasons
 from kvtier.api.scalars import parse_duration
-from kvtier.api.types import Striping
+from kvtier.api.types import Adapter, Connector
 from kvtier.breakeven.assessment import Evidence
 from kvtier.breakeven.words import counted, digits, gigabytes, seconds
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding, Severity
 from kvtier.render.memory import MemoryTooSmall
-from kvtier.render.transport import Transport, transport
+from kvtier.render.transport import Transport, bytes_at_once, transport
 
 
 def memory_too_small(case: Case) -> Finding | None:
@@ -85,8 +85,7 @@ def request_timeout_too_short(case: Case) -> Finding | None:
     if settings is None or link is None or link.evidence is Evidence.DECLARED or link.lower_bound:
         return None
     rank = link.slowest_rank_bytes_per_second or link.bytes_per_second / case.spec.pool.ranks
-    chunk = case.assessment.chunk_bytes_per_rank
-    batch = chunk * settings.workers * case.spec.pool.max_engines / rank
+    batch = bytes_at_once(case.spec) * settings.workers * case.spec.pool.max_engines / rank
     if batch <= settings.request_timeout:
         return None
     return Finding(
@@ -105,8 +104,9 @@ def stall_above_target(case: Case) -> Finding | None:
     longest = case.longest_hit
     if settings is None or target is None or longest is None:
         return None
-    if case.spec.pool.striping is not Striping.SHARD:
-        # No connector of this release runs it: how it takes a dead rank is not known.
+    engine = case.spec.pool.engine
+    if engine.connector is Connector.GENERIC or engine.adapter is Adapter.PLUGIN:
+        # The plugin waits for a dead rank once; how other clients take it is not known.
         return None
     chunks = math.ceil(longest / case.spec.pool.chunk_tokens)
     stall = settings.stall(chunks)
@@ -117,7 +117,7 @@ def stall_above_target(case: Case) -> Finding | None:
         message=f"While a rank is dead or hangs, a lookup of {longest:,} tokens waits"
         f" {seconds(stall)} ({counted(chunks, 'chunk')}, {counted(settings.workers, 'worker')},"
         f" request_timeout {digits(settings.request_timeout)} s), and"
-        f" workload.targetTTFT is {target}.",
+        f" workload.targetTTFT is {target}. With pool.engine.adapter: Plugin it waits once only.",
     )
 
 

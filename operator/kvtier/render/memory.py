@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kvtier.api.pool import MIN_CHUNK_TOKENS
 from kvtier.api.types import KVCacheTierSpec, Striping
-from kvtier.breakeven.footprint import chunk_bytes_per_rank, values_per_chunk, wire
+from kvtier.breakeven.footprint import chunk_bytes_per_rank, object_bytes, objects_per_chunk, wire
 from kvtier.breakeven.words import size
 from kvtier.render.quantities import memory_quantity
 
@@ -62,7 +62,7 @@ def memory(spec: KVCacheTierSpec) -> RankMemory:
     takes.
     """
     chunk = chunk_bytes_per_rank(spec)
-    if (largest := -(-chunk // values_per_chunk(spec))) > MAX_CHUNK_BYTES:
+    if (largest := object_bytes(spec)) > MAX_CHUNK_BYTES:
         raise MemoryTooSmall(_too_large(spec, largest))
     limit = spec.store.memory_bytes
     connections = WORKERS * spec.pool.max_engines
@@ -104,7 +104,7 @@ def held_tokens(spec: KVCacheTierSpec) -> int:
 
 
 def _too_large(spec: KVCacheTierSpec, value: int) -> str:
-    states = wire(spec).states // values_per_chunk(spec)
+    states = wire(spec).states // objects_per_chunk(spec)
     if states >= MAX_CHUNK_BYTES:
         return (
             f"spec.model.layout.groups: the states of linear layers are {states} bytes on a rank, "

@@ -34,17 +34,19 @@ def metadata(tier: KVCacheTier, name: str, *, rank: int | None = None) -> dict[s
     }
 
 
-def secret(tier: KVCacheTier, name: str, *, data: Mapping[str, str]) -> dict[str, Any]:
+def secret(tier: KVCacheTier, name: str, *, data: Mapping[str, str | bytes]) -> dict[str, Any]:
     """A Secret. ``data`` is base64 as in the live object: ``stringData`` is not in it."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata(tier, name),
         "type": "Opaque",
-        "data": {
-            key: base64.b64encode(text.encode()).decode("ascii") for key, text in data.items()
-        },
+        "data": {key: _encoded(value) for key, value in data.items()},
     }
+
+
+def _encoded(value: str | bytes) -> str:
+    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode("ascii")
 
 
 def digest(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from kvtier.api.types import Eviction, KVCacheTierSpec
+from kvtier.api.types import Connector, Eviction, KVCacheTierSpec, Striping
 from kvtier.render.memory import RankMemory, memory
 
 OTHER_CLIENTS = 32
@@ -82,8 +82,13 @@ def valkey_conf(spec: KVCacheTierSpec) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _maxclients(_: KVCacheTierSpec, ranks: RankMemory) -> str:
-    return str(2 * ranks.connections + OTHER_CLIENTS)
+def _maxclients(spec: KVCacheTierSpec, ranks: RankMemory) -> str:
+    pool = spec.pool
+    # Each worker of an engine has connections of its own then, to every rank; what they move at
+    # once is one chunk all together, so that memory does not count them.
+    in_process = pool.engine.connector is Connector.LMCACHE_IN_PROCESS
+    processes = pool.ranks if in_process and pool.striping is Striping.HASH else 1
+    return str(2 * ranks.connections * processes + OTHER_CLIENTS)
 
 
 def _maxmemory(_: KVCacheTierSpec, ranks: RankMemory) -> str:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.acl import acl_file
 from kvtier.generation.record import Record
-from kvtier.render.engine import engine_files
-from kvtier.render.names import PORT, host
+from kvtier.render.engine import engine_binaries, engine_files
+from kvtier.render.mount import Mount
 from kvtier.render.valkey_conf import valkey_conf
 from kvtier.trial.keeper import ACL, CONF, HOST
 
@@ -34,25 +34,22 @@ def write_engine(
     """The engine Secret with local addresses, as it is mounted; its directory."""
     home = directory / ENGINE
     home.mkdir(mode=0o700)
-    for name, text in engine_files(tier, record).items():
-        for rank, port in enumerate(ports):
-            address = host(tier.metadata.name, namespace=tier.metadata.namespace, rank=rank)
-            text = text.replace(f"{address}:{PORT}", f"{HOST}:{port}")
-        _write(home / name, _local(text, ports) if name == "connection.json" else text)
+    mount = Mount(directory=str(home), addresses=tuple((HOST, port) for port in ports))
+    for name, text in engine_files(tier, record, mount=mount).items():
+        _write(home / name, _patient(text) if name == "connection.json" else text)
+    for name, content in engine_binaries(tier.spec).items():
+        _write(home / name, content)
     return home
 
 
-def _local(text: str, ports: Sequence[int]) -> str:
+def _patient(text: str) -> str:
     connection: dict[str, Any] = json.loads(text)
     timeout = max(connection["requestTimeoutSeconds"], LEAST_TIMEOUT)
-    ranks = [
-        {**rank, "host": HOST, "port": port}
-        for rank, port in zip(connection["ranks"], ports, strict=True)
-    ]
-    changed = connection | {"requestTimeoutSeconds": timeout, "ranks": ranks}
-    return json.dumps(changed, indent=1, sort_keys=True) + "\n"
+    return (
+        json.dumps(connection | {"requestTimeoutSeconds": timeout}, indent=1, sort_keys=True) + "\n"
+    )
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, content: str | bytes) -> None:
     file.touch(mode=0o600)
-    file.write_text(text, "utf-8")
+    file.write_bytes(content.encode() if isinstance(content, str) else content)

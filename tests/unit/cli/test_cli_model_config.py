@@ -69,7 +69,8 @@ def test_a_hybrid_is_judged_with_its_constant(tier_file: TierFile) -> None:
 def test_a_hybrid_under_shard_is_refused_like_one_in_the_file(tier_file: TierFile) -> None:
     file = tier_file({"model.layout": None})
     line = one_line(kvtier("plan", "-f", file, "--model-config", HYBRID))
-    assert line.startswith("spec.pool.striping: no engine runs LMCacheMP 0.5 with striping Shard")
+    assert line.startswith("spec.pool.striping: no engine runs LMCacheMP 0.5 with adapter Plugin,")
+    assert line.endswith("; set spec.pool.striping: Hash")
 
 
 def test_layout_prints_what_a_tier_takes(tier_file: TierFile) -> None:

@@ -259,11 +259,13 @@ def test_a_timeout_that_the_measured_rank_does_not_meet() -> None:
 def test_a_dead_rank_stalls_for_longer_than_is_promised() -> None:
     """256 chunks by 8 workers are 32 batches of 0.3 s."""
     reason = reasons.STALL_ABOVE_TARGET
-    expect(finding(reason, HITS_64K, {"workload.targetTTFT": "5s"}), WARNING, "9.6 s", "256 chunks")
-    assert finding(reason, HITS_64K, {"workload.targetTTFT": "10s"}) is None
-    assert finding(reason, HITS_64K) is None
-    hashed = {"workload.targetTTFT": "5s", "pool.striping": "Hash"}
-    assert finding(reason, HITS_64K, hashed) is None
+    stock, short = {"pool.engine.adapter": "Stock"}, {"workload.targetTTFT": "5s"}
+    expect(finding(reason, HITS_64K, stock, short), WARNING, "9.6 s", "256 chunks", "Plugin")
+    assert finding(reason, HITS_64K, stock, {"workload.targetTTFT": "10s"}) is None
+    assert finding(reason, HITS_64K, stock) is None
+    assert finding(reason, HITS_64K, short) is None, "the plugin waits once"
+    other = {"pool.engine.connector": "Generic"}
+    assert finding(reason, HITS_64K, short, other) is None
 
 
 @pytest.mark.parametrize(

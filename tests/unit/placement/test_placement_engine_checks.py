@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from paper_tier import QUICK, expect, finding, judged, spec
+from paper_tier import expect, finding, spec, tokens
 
 from kvtier.api import reasons
 from kvtier.breakeven.tier import assess
@@ -13,43 +13,43 @@ from kvtier.placement.findings import Severity
 WARNING = Severity.WARNING
 GQA = {"model.layout": {"gqa": {"layers": 80, "kvHeads": 8, "headDim": 128}}}
 MLA = {"model.layout": {"mla": {"layers": 61, "kvLoraRank": 512, "qkRopeHeadDim": 64}}}
-GROUPS = {
-    "model.layout": {"groups": [{"attention": "Full", "layers": 8, "kvHeads": 8, "headDim": 64}]}
-}
 HASH = {"pool.striping": "Hash"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "works"),
+    ("changes", "each", "held", "least"),
     [
-        (GQA, "striping Shard works with stock LMCache 0.5 (for a new tier)"),
-        (
-            MLA | {"pool.parallelism": {"decodeContext": 8}},
-            "striping Shard works with stock LMCache 0.5, for engines with pure tensor parallelism,"
-            " with a copy of all KV on each of 8 ranks (for a new tier)",
-        ),
-        (
-            GQA | {"pool.parallelism": {"tensor": 4, "pipeline": 2}},
-            "0.5, for engines with pure tensor parallelism (for a new tier)",
-        ),
-        ({}, "works with stock LMCache 0.5, if the model has grouped-query attention"),
-        (GROUPS, "no striping serves engines of a model with layout groups until then"),
+        # 40 MiB a chunk: an eighth of it in each of the servers of Shard, or all of it in one.
+        ({"pool.striping": "Shard"}, "LMCache server", "8,192", "320Mi"),
+        (HASH, "LMCache server", "1,024", "2560Mi"),
+        (HASH | {"pool.engine.connector": "LMCacheInProcess"}, "worker", "8,192", "320Mi"),
     ],
 )
-def test_a_striping_that_no_engine_can_use_yet(changes: dict[str, Any], works: str) -> None:
-    found = finding(reasons.STRIPING_WITHOUT_ENGINE, HASH, changes)
-    expect(found, WARNING, "No engine can use striping Hash yet", works)
-    if changes is not GROUPS:
-        shard = {"pool.striping": "Shard", "pool.parallelism": {}}
-        assert finding(reasons.STRIPING_WITHOUT_ENGINE, changes, shard) is None
-    assert judged(HASH, changes, QUICK).warnings[0] == found
+def test_a_prompt_that_lmcaches_own_memory_cannot_hold(
+    changes: dict[str, Any], each: str, held: str, least: str
+) -> None:
+    prompts = {"workload.promptTokens": tokens(16_384)}
+    small = {"pool.engine.l1Size": "160Mi"}
+    found = finding(reasons.L1_TOO_SMALL, GQA, changes, prompts, small)
+    expect(found, WARNING, "l1Size is 160Mi", each, f"{held} tokens", "16,384", f"least {least}.")
+    for enough in ({"pool.engine.l1Size": least}, {"workload.promptTokens": []}):
+        assert finding(reasons.L1_TOO_SMALL, GQA, changes, prompts, small, enough) is None
+    other = {"pool.engine.connector": "Generic"}
+    assert finding(reasons.L1_TOO_SMALL, GQA, changes, prompts, small, other) is None
 
 
 def test_copies_of_latents_on_every_rank() -> None:
     reason = reasons.COPY_ON_EVERY_RANK
     found = finding(reason, MLA)
     case = Case(spec=spec(MLA), assessment=assess(spec(MLA)), engines=1)
-    expect(found, WARNING, "each of 8 ranks", f"({case.held_tokens:,} tokens)", "8 times the bytes")
+    expect(
+        found,
+        WARNING,
+        "each of 8 ranks",
+        f"({case.held_tokens:,} tokens)",
+        "8 times the bytes",
+        "Hash",
+    )
     one, many = assess(spec(MLA, HASH)), assess(spec(MLA))
     assert many.bytes_per_token == 8 * one.bytes_per_token, "and the figures count it"
     assert finding(reason, MLA, HASH) is None

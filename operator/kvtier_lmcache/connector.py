@@ -62,7 +62,8 @@ class StripedConnector(RemoteConnector):
         super().__init__(context.config, context.metadata)
         self._config = config
         self._memory = context.local_cpu_backend
-        self._ranks = Ranks(config, told=logger.warning, lines=logger.info)
+        only = context.metadata.worker_id if config.striping == SHARD else None
+        self._ranks = Ranks(config, told=logger.warning, lines=logger.info, only=only)
 
     def __repr__(self) -> str:
         return f"<StripedConnector of {len(self._config.ranks)} ranks>"

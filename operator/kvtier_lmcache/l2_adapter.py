@@ -16,7 +16,7 @@ from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.mp_observability.event import Event, EventType
 from lmcache.v1.platform import create_event_notifier
 
-from kvtier_lmcache.config import SEPARATOR, parse
+from kvtier_lmcache.config import SEPARATOR, SHARD, parse
 from kvtier_lmcache.counters import HAS_METERS, publish
 from kvtier_lmcache.hits import hit_is_short
 from kvtier_lmcache.jobs import Job, Kind, slices
@@ -46,6 +46,8 @@ class StripedL2Adapter(L2AdapterInterface):
 
     def __init__(self, given: dict[str, Any], l1_memory_desc: Any = None) -> None:
         config = parse(given)
+        if config.striping == SHARD and len(config.ranks) != 1:
+            raise ValueError("ranks: must be one with Shard; each LMCache server has its own rank")
         super().__init__()
         self._config = config
         self._stores: Results[L2StoreResult] = Results(create_event_notifier())

@@ -7,6 +7,7 @@ chunks stored, looked up and loaded by each adapter; LMCache's own objects and d
 
 import json
 import sys
+from itertools import permutations
 from time import perf_counter, sleep
 from typing import Any
 
@@ -15,7 +16,7 @@ from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
 from lmcache.v1.distributed.l2_adapters import create_l2_adapter
 from lmcache.v1.distributed.l2_adapters.config import get_l2_adapter_config_class
 
-WARM = 3
+WARM = 6
 """Turns that do not count: connections, and the servers' first memory."""
 
 
@@ -33,10 +34,10 @@ def main() -> None:
     took: dict[str, dict[str, list[float]]] = {
         name: {"store": [], "lookup": [], "load": []} for name in adapters
     }
+    orders = list(permutations(adapters))
     for turn in range(WARM + asked["turns"]):
-        # The one that comes first finds other caches than the next: each is it as often.
-        names = list(adapters)
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        # What an adapter left in caches and buffers is the next one's: each follows each as often.
+        for name in orders[turn % len(orders)]:
             seconds = _turn(adapters[name], keys, stored, loaded)
             if turn >= WARM:
                 for what, each in seconds.items():

@@ -25,7 +25,7 @@ LEAST = 0.95
 RANKS = 4
 WORKERS = 8
 PATIENCE = 60.0
-TURNS = 40
+TURNS = 48
 """Shares of two medians of so many turns change by a few percent from run to run."""
 SIZES = ((64, 1 << 20), (16, 10 << 20))
 """Chunks of a turn, and their bytes: the second is Llama-3.1-70B's on one of eight ranks."""

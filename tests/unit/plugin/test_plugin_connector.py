@@ -142,6 +142,17 @@ async def test_a_chunk_is_on_its_workers_or_its_hashs_rank(
         rank.admin("FLUSHALL")
 
 
+async def test_a_worker_connects_to_its_own_rank_alone(new_tier: NewTier) -> None:
+    tier = new_tier(ranks=3)
+    async with connected(tier.given(striping="Shard")) as connector:
+        await connector.put(Key(1, 0), values(1)[0])
+        assert b"user=token-1 " in tier.ranks[0].clients()
+        assert b"user=token-1 " not in tier.ranks[1].clients()
+        await connector.put(Key(1, 1), values(1)[0])
+        assert await connector.exists(Key(1, 1))
+        assert b"user=token-1 " not in tier.ranks[2].clients()
+
+
 async def test_a_hung_rank_is_a_miss_without_an_exception(new_tier: NewTier) -> None:
     tier, memory = new_tier(), Memory()
     given = tier.given(request_timeout=0.5, connection_timeout=1.0)

@@ -8,7 +8,7 @@ import pytest
 from plugin_kit import Chunk, Driver, Tier, key, keys
 
 from conftest import NewDriver
-from kvtier_lmcache.l2_adapter import wire_key
+from kvtier_lmcache.l2_adapter import StripedL2Adapter, wire_key
 
 
 def test_what_was_stored_is_found_and_loaded(driver: Driver) -> None:
@@ -123,6 +123,13 @@ def test_a_closed_adapter_takes_nothing_and_closes_twice(tier: Tier, new_driver:
     assert not adapter.pop_completed_store_tasks()[store].is_successful()
     assert adapter.report_status()["is_healthy"] is False
     adapter.close()
+
+
+def test_parameters_that_cannot_work_are_one_line(tier: Tier) -> None:
+    with pytest.raises(ValueError, match=r"^ranks: must be one with Shard"):
+        StripedL2Adapter(tier.given(striping="Shard"))
+    with pytest.raises(ValueError, match=r"^wrokers: no such field"):
+        StripedL2Adapter(tier.given(wrokers=8))
 
 
 def test_a_hit_shorter_than_the_minimum_is_none(tier: Tier, new_driver: NewDriver) -> None:

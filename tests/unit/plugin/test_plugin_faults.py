@@ -3,7 +3,9 @@
 import logging
 import signal
 import threading
+from contextlib import ExitStack
 from pathlib import Path
+from socket import SO_REUSEADDR, SOL_SOCKET, socket
 from time import monotonic, sleep
 from typing import Any
 
@@ -119,6 +121,33 @@ def test_a_rank_that_is_down_at_the_start_is_a_miss_until_it_is_there(
     driver.reach("closed", within=BACK * SLACK)
     driver.store(chunks, [b"x"] * 64)
     assert driver.look_up(chunks) == [True] * 64
+
+
+def test_a_rank_behind_a_network_that_drops_packets_is_a_miss_and_comes_back(
+    new_tier: NewTier, new_driver: NewDriver
+) -> None:
+    tier = new_tier()
+    (rank,) = tier.ranks
+    rank.stop()
+    with ExitStack() as hole:
+        # A listener whose queue is full answers no SYN.
+        full = hole.enter_context(socket())
+        full.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        full.bind(("127.0.0.1", rank.port))
+        full.listen(0)
+        for _ in range(3):
+            client = hole.enter_context(socket())
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", rank.port))
+        begun = monotonic()
+        driver = new_driver(tier, request_timeout=REQUEST, connection_timeout=1.0)
+        chunks = of_rank("dropped", 0, ranks=1)
+        seconds_of_miss(driver, chunks)
+        assert monotonic() - begun < 1.0 * SLACK
+        assert max(seconds_of_miss(driver, chunks) for _ in range(3)) < AT_ONCE
+    rank.start()
+    driver.reach("closed", within=BACK * SLACK)
+    assert driver.store(chunks, [b"x"] * 64).is_successful()
 
 
 def test_the_first_look_up_of_a_rank_that_is_fine_is_no_miss(

@@ -71,6 +71,10 @@ FIELDS: dict[str, list[Any]] = {
     "pool.hitLatency": DURATIONS,
     "pool.maxEngines": NUMBERS,
     "pool.engine.version": ["0.5", "0.6", 0.5],
+    "pool.engine.connector": ["LMCacheMP", "LMCacheInProcess", "Generic", "lmcache"],
+    "pool.engine.adapter": ["Plugin", "Stock", "plugin"],
+    "pool.engine.l1Size": QUANTITIES,
+    "pool.engine.vllmVersion": ["0.14.0", "0.13", "1.0.0", "v0.14", "0.14.0rc1", "0", "", 0.14],
     "store.image": [
         *TEXTS,
         "a/b:c",
@@ -167,6 +171,31 @@ def parallelism_grid() -> Iterator[dict[str, Any]]:
         yield document
 
 
+def engine_grid() -> Iterator[dict[str, Any]]:
+    """Every combination of layout, striping, connector and adapter, on one rank and on several."""
+    layouts: list[dict[str, Any]] = [
+        {"gqa": {"layers": 2, "kvHeads": 4, "headDim": 64}},
+        {"mla": {"layers": 2, "kvLoraRank": 64, "qkRopeHeadDim": 8}},
+        {"groups": [{"attention": "Full", "layers": 2, "kvHeads": 4, "headDim": 64}]},
+        {"bytesPerToken": 1000},
+    ]
+    connectors = ("LMCacheMP", "LMCacheInProcess", "Generic")
+    for layout, striping, connector, adapter, (ranks, pipeline, decode) in itertools.product(
+        layouts,
+        ("Hash", "Shard"),
+        connectors,
+        ("Plugin", "Stock"),
+        ((1, 1, 1), (4, 1, 1), (4, 2, 1), (4, 1, 2)),
+    ):
+        document = copy.deepcopy(BASE)
+        document["spec"]["model"]["layout"] = layout
+        parallelism = {"tensor": ranks // pipeline, "pipeline": pipeline, "decodeContext": decode}
+        engine = {"connector": connector, "adapter": adapter}
+        document["spec"]["pool"] |= {"ranks": ranks, "striping": striping, "engine": engine}
+        document["spec"]["pool"]["parallelism"] = parallelism
+        yield document
+
+
 def disagreement(dry_run: DryRun, document: dict[str, Any]) -> str | None:
     """What one of the two refuses and the other takes, None when they agree."""
     server = dry_run.refusal(document)
@@ -183,7 +212,7 @@ def disagreement(dry_run: DryRun, document: dict[str, Any]) -> str | None:
 def no_schema_can_say(line: str) -> bool:
     """Whether the loader's refusal needs arithmetic that CEL rules have no budget for."""
     return (
-        "leaves room for" in line
+        "leaves room for" in line  # of ranks' memory and of L1
         or "Valkey stores no value above" in line
         or ("quantile" in line and "is there twice" in line)
     )
@@ -198,6 +227,13 @@ def test_both_accept_the_same_of_1000_random_tiers(dry_run: DryRun) -> None:
 def test_both_accept_the_same_parallelisms(dry_run: DryRun) -> None:
     found = [disagreement(dry_run, document) for document in parallelism_grid()]
     assert len(found) == 216
+    differing = [each for each in found if each]
+    assert not differing, f"{len(differing)} differ:\n" + "\n".join(differing[:10])
+
+
+def test_both_accept_the_same_engines(dry_run: DryRun) -> None:
+    found = [disagreement(dry_run, document) for document in engine_grid()]
+    assert len(found) == 192
     differing = [each for each in found if each]
     assert not differing, f"{len(differing)} differ:\n" + "\n".join(differing[:10])
 

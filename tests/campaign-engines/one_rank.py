@@ -58,6 +58,7 @@ def tier(*, layers: int, tls: bool = False) -> KVCacheTier:
                 "pool": {
                     "ranks": 1,
                     "striping": "Shard",
+                    "engine": {"adapter": "Stock"},
                     "prefillRate": [{"tokensPerSecond": 5000}],
                 },
                 "store": store | ({"tls": {"secretName": "bench"}} if tls else {}),

@@ -313,7 +313,8 @@ def _canonical(ground: Ground, obj: Object) -> str:
             (shown.get("spec") or {}).pop(name, None)
     if obj["kind"] == "secrets":
         shown["data"] = {
-            key: base64.b64decode(value).decode() for key, value in obj["data"].items()
+            key: base64.b64decode(value).decode(errors="replace")
+            for key, value in obj["data"].items()
         }
     text = json.dumps(shown, sort_keys=True).replace(ground.namespace, "<namespace>")
     for pattern, word in MASKS:

@@ -84,7 +84,8 @@ def _canonical(obj: Object, names: dict[str, str]) -> str:
     shown.get("status", {}).pop("podIP", None)
     if obj["kind"] == SECRET.kind:
         shown["data"] = {
-            key: base64.b64decode(value).decode() for key, value in obj["data"].items()
+            key: base64.b64decode(value).decode(errors="replace")
+            for key, value in obj["data"].items()
         }
     text = json.dumps(shown, sort_keys=True)
     text = UUID.sub(lambda found: names.get(found[0], "<gone>"), text)

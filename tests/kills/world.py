@@ -270,7 +270,10 @@ class World:
     def _note_tokens(self, secret: Object) -> None:
         metadata = secret["metadata"]
         owner = "".join(each["uid"] for each in metadata.get("ownerReferences", []))
-        data = {key: base64.b64decode(text).decode() for key, text in secret["data"].items()}
+        data = {
+            key: base64.b64decode(text).decode(errors="replace")
+            for key, text in secret["data"].items()
+        }
         found: dict[str, list[str]] = {}
         if RECORD_KEY in data:
             record = from_json(data[RECORD_KEY])

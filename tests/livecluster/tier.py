@@ -136,10 +136,13 @@ class Tier:
         }
 
     def secret(self, name: str) -> dict[str, str]:
-        """Every decoded value of a Secret."""
+        """Every decoded value of a Secret; one that is no text, the plugin's, is not whole then."""
         found = self.child("secrets", name)
         assert found is not None, f"Secret {name} does not exist"
-        return {key: base64.b64decode(value).decode() for key, value in found["data"].items()}
+        return {
+            key: base64.b64decode(value).decode(errors="replace")
+            for key, value in found["data"].items()
+        }
 
     def tokens(self) -> dict[str, dict[str, str]]:
         """The contents of all the tier's Secrets."""

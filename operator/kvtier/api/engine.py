@@ -37,9 +37,9 @@ class LoadFailurePolicy(StrEnum):
 class Engine(Model):
     connector: Connector = Field(
         default=Connector.LMCACHE_MP,
-        description="How engines reach the tier: LMCacheMP, LMCache's multiprocess server;"
-        " LMCacheInProcess, LMCache inside of vLLM; Generic, any other client, by the Secret's"
-        " connection.json.",
+        description="How engines reach the tier. LMCacheMP: by LMCache's multiprocess server."
+        " LMCacheInProcess: by LMCache inside of vLLM. Generic: by any other client, which takes"
+        " the Secret's connection.json.",
         json_schema_extra=_IDENTITY,
     )
     version: Literal["0.5"] = Field(

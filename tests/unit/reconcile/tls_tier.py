@@ -33,7 +33,10 @@ def deliver(operator: Operator) -> None:
 def engine_files(operator: Operator) -> dict[str, str]:
     found = operator.cluster.peek(SECRET, NAMESPACE, operator.status()["engineSecret"])
     assert found is not None
-    return {name: base64.b64decode(text).decode() for name, text in found["data"].items()}
+    return {
+        name: base64.b64decode(text).decode(errors="replace")
+        for name, text in found["data"].items()
+    }
 
 
 def certificates(operator: Operator) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvtier.api.load import load_file
 from kvtier.generation.acl import users
 from kvtier.generation.identity import generation_id
 from kvtier.render.engine import engine_binaries, engine_files, engine_secret
@@ -255,9 +256,13 @@ def test_the_documented_stalls_are_the_computed_ones(make_tier: Any) -> None:
         assert tuple(map(float, figures)) == pytest.approx(computed)
 
 
-def test_the_documented_generation_is_the_one_of_the_llama_tier(make_tier: Any) -> None:
-    generation = generation_id(make_tier().spec)
-    for page in ("engines.md", "generations.md"):
-        assert f"llama-prefill-engine-{generation}" in (
-            Path(__file__).parents[3] / "docs" / page
-        ).read_text("utf-8")
+def test_the_documented_generations_are_those_of_the_smallest_tier_and_of_shard(
+    make_tier: Any,
+) -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    smallest = load_file(str(docs.parent / "deploy" / "samples" / "smallest.yaml"))
+    name = f"llama-prefill-engine-{generation_id(smallest.spec)}"
+    for page in ("engines.md", "generations.md", "loadtest.md"):
+        assert name in (docs / page).read_text("utf-8")
+    shard = f"llama-prefill-engine-{generation_id(make_tier().spec)}"
+    assert shard in (docs / "engines.md").read_text("utf-8")

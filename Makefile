@@ -60,7 +60,7 @@ campaign: $(VENV)/.installed ## What takes long: kills, faults, an hour of stead
 	$(CLUSTER) build
 	KVTIER_RECORD=1 $(BIN)/pytest tests/campaign -s $(if $(ONLY),-k '$(ONLY)')
 
-campaign-engines: $(VENV)/.installed ## With the real LMCache (6 GB, installed once): into the docs
+campaign-engines: $(VENV)/.installed ## With the real LMCache and vLLM (7 GB, installed once): into the docs
 	$(CLUSTER) build
 	KVTIER_RECORD=1 $(BIN)/pytest tests/campaign-engines -s $(if $(ONLY),-k '$(ONLY)')
 
@@ -74,7 +74,8 @@ lock: ## Write deploy/locks again from pyproject.toml (needs uv)
 	uv pip compile --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 		--no-emit-find-links --no-header --extra dev pyproject.toml -o deploy/locks/dev.txt
 	uv pip compile --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-emit-find-links --no-header deploy/locks/engines.in -o deploy/locks/engines.txt
+		--no-emit-find-links --no-header --overrides deploy/locks/engines-overrides.txt \
+		deploy/locks/engines.in -o deploy/locks/engines.txt
 
 clean: ## Remove what make and the tests wrote into the checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -1,4 +1,4 @@
-"""The real LMCache, in an environment of its own: it is too large for that of the other tests."""
+"""The real LMCache and vLLM, in an environment of their own: too large for that of other tests."""
 
 import fcntl
 import hashlib
@@ -14,7 +14,7 @@ from localcluster.settings import cache_root  # noqa: E402
 
 LOCK = DEPLOY / "locks" / "engines.txt"
 NEEDED_BYTES = 12 << 30
-"""Installed it has 6 GB, most of it torch and what torch brings; downloads and unpacking come on
+"""Installed it has 7 GB, most of it torch and what torch brings; downloads and unpacking come on
 top."""
 PROGRAM = "import sys; from lmcache.cli.main import main; sys.exit(main())"
 """What the script ``lmcache`` runs. That one is not used: it names its interpreter by a path."""

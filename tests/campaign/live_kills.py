@@ -313,7 +313,7 @@ def _canonical(ground: Ground, obj: Object) -> str:
             (shown.get("spec") or {}).pop(name, None)
     if obj["kind"] == "secrets":
         shown["data"] = {
-            key: base64.b64decode(value).decode(errors="replace")
+            key: base64.b64decode(value).decode(errors="backslashreplace")
             for key, value in obj["data"].items()
         }
     text = json.dumps(shown, sort_keys=True).replace(ground.namespace, "<namespace>")

@@ -84,7 +84,7 @@ def _canonical(obj: Object, names: dict[str, str]) -> str:
     shown.get("status", {}).pop("podIP", None)
     if obj["kind"] == SECRET.kind:
         shown["data"] = {
-            key: base64.b64decode(value).decode(errors="replace")
+            key: base64.b64decode(value).decode(errors="backslashreplace")
             for key, value in obj["data"].items()
         }
     text = json.dumps(shown, sort_keys=True)

@@ -271,7 +271,7 @@ class World:
         metadata = secret["metadata"]
         owner = "".join(each["uid"] for each in metadata.get("ownerReferences", []))
         data = {
-            key: base64.b64decode(text).decode(errors="replace")
+            key: base64.b64decode(text).decode(errors="backslashreplace")
             for key, text in secret["data"].items()
         }
         found: dict[str, list[str]] = {}

@@ -29,15 +29,16 @@ def manifest(*, name: str, namespace: str, spec: Patch | None = None) -> Object:
     """The small tier with ``spec`` merged into it."""
     document = copy.deepcopy(SMALL)
     document["metadata"] = {"name": name, "namespace": namespace}
-    document["spec"] = _merged(document["spec"], spec or {})
+    document["spec"] = merged(document["spec"], spec or {})
     return document
 
 
-def _merged(value: Any, patch: Any) -> Any:
+def merged(value: Any, patch: Any) -> Any:
+    """The document with the patch in it, mapping by mapping; everything else is replaced."""
     if not isinstance(value, dict) or not isinstance(patch, Mapping):
         return patch
     return {
-        key: _merged(value.get(key), patch[key]) if key in patch else value[key]
+        key: merged(value.get(key), patch[key]) if key in patch else value[key]
         for key in value.keys() | patch.keys()
     }
 
@@ -136,13 +137,15 @@ class Tier:
         }
 
     def secret(self, name: str) -> dict[str, str]:
-        """Every decoded value of a Secret; one that is no text, the plugin's, is not whole then."""
+        """Every value of a Secret as text; a byte that is none is written as Python does."""
+        files = self.files(name)
+        return {key: value.decode(errors="backslashreplace") for key, value in files.items()}
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """Every value of a Secret, as a pod has it that mounts it."""
         found = self.child("secrets", name)
         assert found is not None, f"Secret {name} does not exist"
-        return {
-            key: base64.b64decode(value).decode(errors="replace")
-            for key, value in found["data"].items()
-        }
+        return {key: base64.b64decode(value) for key, value in found["data"].items()}
 
     def tokens(self) -> dict[str, dict[str, str]]:
         """The contents of all the tier's Secrets."""

@@ -1,9 +1,13 @@
 """What needs the real LMCache: an environment of its own, and a cluster for what needs ranks."""
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import vllm_engine as vllm
 from lmcache_environment import CannotInstall, lmcache
+from vllm_tier import PROMPTS
 
 from livecluster.cluster import LiveCluster
 from livecluster.fixtures import bring_up, installed, new_tier
@@ -42,3 +46,31 @@ def live() -> Iterator[LiveCluster]:
 @pytest.fixture(scope="session")
 def kvtier(live: LiveCluster) -> Iterator[Installation]:
     yield from installed(live, values={"resources.requests.cpu": "500m"})
+
+
+@pytest.fixture(scope="session")
+def node(
+    live: LiveCluster, program: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> vllm.Node:
+    return vllm.Node.of(live, python=program[0], home=tmp_path_factory.mktemp("engines"))
+
+
+@pytest.fixture(scope="session")
+def models(node: vllm.Node) -> Callable[[int], Path]:
+    """Directories of models that differ in their weights alone, by seed."""
+
+    def made(seed: int) -> Path:
+        directory = node.home / f"weights-{seed}"
+        if not directory.exists():
+            script = str(Path(__file__).with_name("random_llama.py"))
+            subprocess.run([node.python, script, str(directory), str(seed)], check=True)
+        return directory
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def expected(node: vllm.Node, models: Callable[[int], Path]) -> list[tuple[int, ...]]:
+    """What an engine answers to PROMPTS that has one worker and no connector."""
+    with vllm.running(node, model=models(1), name="plain") as engine:
+        return [engine.ask(each).tokens for each in PROMPTS]

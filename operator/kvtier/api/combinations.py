@@ -133,7 +133,7 @@ def rows() -> tuple[Row, ...]:
             one_rank=entry.get("ranks") == "one",
             stored=Stored(layout["stored"]),
             servers=Servers(entry["servers"]),
-            tests=tuple(entry["tests"]),
+            tests=(*entry["tests"], *layout.get("tests", ())),
             note=layout.get("note", ""),
         )
         for entry in yaml.safe_load(text)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import vllm_engine as vllm
+from engine_pod import Node
 from lmcache_environment import CannotInstall, lmcache
 from vllm_tier import PROMPTS
 
@@ -49,14 +50,12 @@ def kvtier(live: LiveCluster) -> Iterator[Installation]:
 
 
 @pytest.fixture(scope="session")
-def node(
-    live: LiveCluster, program: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> vllm.Node:
-    return vllm.Node.of(live, python=program[0], home=tmp_path_factory.mktemp("engines"))
+def node(live: LiveCluster, program: list[str], tmp_path_factory: pytest.TempPathFactory) -> Node:
+    return Node.of(live, python=program[0], home=tmp_path_factory.mktemp("engines"))
 
 
 @pytest.fixture(scope="session")
-def models(node: vllm.Node) -> Callable[[int], Path]:
+def models(node: Node) -> Callable[[int], Path]:
     """Directories of models that differ in their weights alone, by seed."""
 
     def made(seed: int) -> Path:
@@ -70,7 +69,7 @@ def models(node: vllm.Node) -> Callable[[int], Path]:
 
 
 @pytest.fixture(scope="session")
-def expected(node: vllm.Node, models: Callable[[int], Path]) -> list[tuple[int, ...]]:
+def expected(node: Node, models: Callable[[int], Path]) -> list[tuple[int, ...]]:
     """What an engine answers to PROMPTS that has one worker and no connector."""
     with vllm.running(node, model=models(1), name="plain") as engine:
         return [engine.ask(each).tokens for each in PROMPTS]

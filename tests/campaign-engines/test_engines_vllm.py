@@ -13,6 +13,7 @@ from statistics import median
 
 import pytest
 import vllm_engine as vllm
+from engine_pod import Node
 from vllm_tier import (
     CHUNK,
     CHUNKS,
@@ -74,7 +75,7 @@ def test_a_fresh_engine_has_the_prefix_from_the_tier(
     new_tier: NewTier,
     live: LiveCluster,
     kvtier: Installation,
-    node: vllm.Node,
+    node: Node,
     models: Callable[[int], Path],
     expected: list[tuple[int, ...]],
     ca: Ca,
@@ -168,7 +169,7 @@ def with_a_rank_lost(
 
 def test_in_process_an_engine_on_a_cpu_answers_and_caches_nothing(
     new_tier: NewTier,
-    node: vllm.Node,
+    node: Node,
     models: Callable[[int], Path],
     expected: list[tuple[int, ...]],
 ) -> None:
@@ -183,7 +184,7 @@ def test_in_process_an_engine_on_a_cpu_answers_and_caches_nothing(
 
 
 def test_vllm_refuses_a_load_failure_policy_that_it_does_not_know(
-    node: vllm.Node,
+    node: Node,
 ) -> None:
     """So that what it accepts of the Secret it has read."""
     script = "import sys; from vllm.config import KVTransferConfig as C; C(**eval(sys.argv[1]))"

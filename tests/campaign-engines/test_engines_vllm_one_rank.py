@@ -11,6 +11,7 @@ from statistics import fmean, median
 
 import pytest
 import vllm_engine as vllm
+from engine_pod import Node
 from vllm_tier import (
     CHUNK,
     CHUNKS,
@@ -79,7 +80,7 @@ class Stored:
 def stored(
     live: LiveCluster,
     kvtier: Installation,
-    node: vllm.Node,
+    node: Node,
     models: Callable[[int], Path],
     expected: list[tuple[int, ...]],
 ) -> Iterator[Stored]:
@@ -118,7 +119,7 @@ def stored(
 
 def test_r_and_t0_are_what_the_model_makes_of_them(
     live: LiveCluster,
-    node: vllm.Node,
+    node: Node,
     models: Callable[[int], Path],
     expected: list[tuple[int, ...]],
     stored: Stored,
@@ -179,7 +180,7 @@ def test_r_and_t0_are_what_the_model_makes_of_them(
 
 
 def test_kv_of_other_weights_would_be_seen(
-    node: vllm.Node,
+    node: Node,
     models: Callable[[int], Path],
     expected: list[tuple[int, ...]],
     stored: Stored,

@@ -1,18 +1,6 @@
-"""A real vLLM and LMCache's servers, as containers of one engine's pod: from the files of the
-published Secret, mounted at /kvtier, and nothing else of kvtier.
-
-Each container is a process with namespaces of its own for mounts and processes, in the network of
-a node of the cluster and with the cluster's DNS; all of an engine share /dev/shm, as pods do that
-mount a volume there. It ends with all that it started when its ``unshare`` is killed, and when the
-tests are.
-"""
+"""A real vLLM and LMCache's servers, as containers of one engine's pod (``engine_pod``)."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,19 +9,15 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from engine_pod import Container, Node, pod
 from lmcache_environment import PROGRAM
 
-from kvtier.redact import redact
-from livecluster.cluster import LiveCluster
-from livecluster.shaping import Links
 from livecluster.waiting import eventually
 
-NODE = "node-3"
-MOUNT = Path("/kvtier")
 HTTP_PORT = 8000
 LMCACHE_HTTP_PORT = 8880
-START_SECONDS = 300.0
-"""vLLM and LMCache import torch: half a minute each on an idle machine."""
+START_SECONDS = 900.0
+"""vLLM's processes import torch one after another: a minute in all on an idle machine."""
 ANSWER_SECONDS = 300.0
 """The first forward of two workers on shared cores has taken a minute."""
 LONGEST = 16384
@@ -42,89 +26,6 @@ STARTED = "Application startup complete"
 MODEL = "random-llama"
 VLLM = "vllm.entrypoints.openai.api_server"
 """What ``vllm serve`` runs; that itself asks for the version of a package of another name."""
-FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode())"
-CONTAINER = """set -e
-mount --bind "$1" /kvtier
-mount -o remount,bind,ro /kvtier
-mount --bind "$2" /dev/shm
-mount --bind "$3" /etc/resolv.conf
-mount --bind "$4" "$5"
-shift 5
-exec "$@"
-"""
-ENVIRONMENT = {
-    # Nobody is told of these runs, and nothing is asked for.
-    "LMCACHE_TRACK_USAGE": "false",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_OFFLINE": "1",
-    "PYTHONUNBUFFERED": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    # Threads that spin while they wait would take the other worker's core.
-    "OMP_NUM_THREADS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    # The server moves KV, as it does for GPUs; for CPUs LMCache's default is the other way.
-    "LMCACHE_MP_TRANSFER_MODE": "lmcache_driven",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Container:
-    """One running program of the engine, and what it has said so far."""
-
-    name: str
-    process: "subprocess.Popen[bytes]"
-    log: Path
-
-    def said(self) -> str:
-        return redact(self.log.read_text(errors="replace"))
-
-    def runs(self) -> bool:
-        return self.process.poll() is None
-
-    def end(self) -> None:
-        """With all that it started: they are in its namespace of processes."""
-        self.process.kill()
-        self.process.wait()
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Where engines run. ``python`` is the environment's that has vLLM and LMCache."""
-
-    python: str
-    inside: tuple[str, ...]
-    address: str
-    dns: str
-    home: Path
-
-    @classmethod
-    def of(cls, cluster: LiveCluster, *, python: str, home: Path) -> "Node":
-        (node,) = (each for each in cluster.facts["nodes"] if each["name"] == NODE)
-        return cls(
-            python=python,
-            inside=Links(cluster).inside(NODE),
-            address=node["address"],
-            dns=cluster.facts["dns"],
-            home=home,
-        )
-
-    @property
-    def kept(self) -> str:
-        """The home of engines, beside their environment."""
-        return str(Path(self.python).parents[1] / "home")
-
-    def fetch(self, url: str) -> str:
-        """What answers there, also on the node's loopback."""
-        done = subprocess.run(
-            [*self.inside, sys.executable, "-c", FETCH, url],
-            env={},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +113,24 @@ def running(
     All see their model at the same path, which is in LMCache's keys. Raises AssertionError with
     what was said if a program ends or does not answer in time.
     """
-    with ExitStack() as stack:
-        home = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=node.home))
-        shared = Path(tempfile.mkdtemp(prefix="kvtier-engine-", dir="/dev/shm"))
-        stack.callback(shutil.rmtree, shared)
-        parts = _Parts(node=node, home=home, shared=shared, model=model)
-        parts.prepare(files or {"env": b""})
+    (node.home / "model").mkdir(exist_ok=True)
+    mounts = {f"{node.home}/model": model}
+    with (
+        pod(node, name=name, files=files or {"env": b""}, mounts=mounts) as containers,
+        ExitStack() as stack,
+    ):
         keys = sorted(key for key in files or {} if key.startswith("server-args"))
-        servers = [parts.start(key, _server(node, key), stack) for key in keys]
-        vllm = parts.start("vllm", _vllm(node, tensor=tensor, connected=bool(files)), stack)
+        servers = [
+            stack.enter_context(containers.running(key, server_command(node, key))) for key in keys
+        ]
+        command = _vllm(node, tensor=tensor, connected=bool(files))
+        vllm = stack.enter_context(containers.running("vllm", command))
         _until_it_answers(vllm, servers)
         yield Engine(node=node, vllm=vllm, servers=tuple(servers))
 
 
-def _server(node: Node, key: str) -> str:
-    """As docs/engines.md has it."""
+def server_command(node: Node, key: str) -> str:
+    """LMCache's server by one ``server-args`` of the Secret, as docs/engines.md has it."""
     adapter = f"l2-adapter{key.removeprefix('server-args')}.json"
     return (
         f"exec {node.python} -c '{PROGRAM}' server $(cat /kvtier/{key}) "
@@ -244,46 +148,6 @@ def _vllm(node: Node, *, tensor: int, connected: bool) -> str:
     if connected:
         text += ' --kv-transfer-config "$(cat /kvtier/kv-transfer-config.json)"'
     return text
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    node: Node
-    home: Path
-    shared: Path
-    model: Path
-
-    def prepare(self, files: Mapping[str, bytes]) -> None:
-        MOUNT.mkdir(exist_ok=True)
-        (self.node.home / "model").mkdir(exist_ok=True)
-        (self.home / "kvtier").mkdir()
-        for key, value in files.items():
-            (self.home / "kvtier" / key).write_bytes(value)
-        (self.home / "resolv.conf").write_text(
-            f"nameserver {self.node.dns}\nsearch svc.cluster.local cluster.local\noptions ndots:5\n"
-        )
-
-    def start(self, name: str, script: str, stack: ExitStack) -> Container:
-        log = self.home / f"{name}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [
-                    *("setpriv", "--pdeathsig", "KILL", *self.node.inside),
-                    *("unshare", "--mount", "--pid", "--fork", "--kill-child"),
-                    *("--mount-proc", "sh", "-c", CONTAINER, "sh"),
-                    *(str(self.home / "kvtier"), str(self.shared), str(self.home / "resolv.conf")),
-                    *(str(self.model), str(self.node.home / "model")),
-                    *("sh", "-c", f"set -a; . /kvtier/env; {script}"),
-                ],
-                # What vLLM keeps there of a model's class saves the next one half a minute.
-                env={"PATH": os.environ["PATH"], "HOME": self.node.kept} | ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-        container = Container(name=name, process=process, log=log)
-        stack.callback(container.end)
-        return container
 
 
 def _until_it_answers(vllm: Container, servers: Sequence[Container]) -> None:

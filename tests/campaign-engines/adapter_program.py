@@ -14,6 +14,7 @@ import os
 import select
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -116,6 +117,16 @@ class Driven:
             "keys": None if sizes is None else len(sizes),
         }
 
+    def do_key_bytes(self, *, keys: int) -> dict[str, Any]:
+        """Memory that a map from keys to sizes takes for each."""
+        _keys(chunks=1, kv_ranks=[0])
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        sizes = dict.fromkeys(_keys(chunks=keys, kv_ranks=[0]), CHUNK_BYTES)
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return {"bytes": (after - before) / len(sizes)}
+
     def do_close(self) -> dict[str, Any]:
         self._adapter.close()
         return {}
@@ -195,13 +206,13 @@ def _keys(
     from lmcache.v1.distributed.api import ObjectKey
 
     return [
-        ObjectKey(chunk_hash=_hash(first + at), model_name=MODEL, kv_rank=rank)
+        ObjectKey(chunk_hash=chunk_hash(first + at), model_name=MODEL, kv_rank=rank)
         for rank in kv_ranks
         for at in range(chunks)
     ]
 
 
-def _hash(number: int) -> bytes:
+def chunk_hash(number: int) -> bytes:
     return hashlib.sha256(number.to_bytes(8, "big")).digest()
 
 

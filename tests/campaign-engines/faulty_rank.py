@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import valkey
@@ -114,6 +114,24 @@ class Rank:
             lib_name=None,
             lib_version=None,
         )
+
+
+HOW = ("killed", "hung", "blackholed")
+
+
+def lost(rank: Rank, how: str) -> AbstractContextManager[None]:
+    """One of HOW, until the context ends: then it is back."""
+    return {"killed": _killed, "hung": Rank.hung, "blackholed": Rank.blackholed}[how](rank)
+
+
+@contextmanager
+def _killed(rank: Rank) -> Iterator[None]:
+    """It comes back on the same address, empty."""
+    rank.kill()
+    try:
+        yield
+    finally:
+        rank.start()
 
 
 def record_of(tier: KVCacheTier) -> Record:

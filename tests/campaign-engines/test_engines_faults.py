@@ -6,7 +6,7 @@ Stock LMCache stalls: how long is measured, and compared with what NOTICE says.
 import json
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import Any
 import lmcache_server
 import pytest
 from adapter_driver import Driver, driver
-from faulty_rank import Rank, at, record_of
+from adapter_program import chunk_hash
+from faulty_rank import HOST, HOW, Rank, at, lost, record_of
 
 from kvtier.api.load import load_file
-from kvtier.api.types import KVCacheTier
+from kvtier.api.types import KVCacheTier, Striping
+from kvtier.generation.record import Record
 from kvtier.render.engine import engine_files
 from livecluster.cluster import CHECKOUT
 from livecluster.figures import write_row
@@ -32,8 +34,16 @@ BYTES = 4096
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="iptables needs root")
 BACK_SECONDS = 15.0
 FENCED_SECONDS = 0.05
+OPEN_SECONDS = 0.5
+LOOKUP_SECONDS = 1.0
+"""Of a lookup from the second one on, with the plugin: no slack, since it waits for nobody."""
+PLUGIN_BACK_SECONDS = 5.0
 SLACK = 3
 """Of short times: tests share CPUs."""
+LATER, LATER_PAUSE = 30, 0.1
+TRIED = 16
+"""Chunks that tell whether every rank is back."""
+PLUGIN = {"PYTHONPATH": str(CHECKOUT / "operator")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class Stock:
 
 FEW, MANY, DEFAULTS = Stock(1), Stock(8), Stock(1, timeout=5.0)
 """A tier for one engine, one for eight, and LMCache's own timeout."""
+HOW_IT_IS_LOST = [pytest.param(how, marks=ROOT_ONLY if how == "blackholed" else ()) for how in HOW]
 LOST = (
     *(("killed", FEW), ("hung", FEW)),
     pytest.param("blackholed", FEW, marks=ROOT_ONLY),
@@ -98,7 +109,7 @@ def test_a_lost_rank_stalls_stock_lmcache_for_as_long_as_the_notice_says(
         assert lmcache.store(CHUNKS, chunk_bytes=BYTES)
         live, hits = lmcache.lookup(CHUNKS)
         assert hits == CHUNKS
-        with _lost(shard.rank, how):
+        with lost(shard.rank, how):
             first, nothing = lmcache.lookup(CHUNKS)
             second, _ = lmcache.lookup(CHUNKS)
         back = _back(lmcache)
@@ -130,14 +141,12 @@ def test_a_fence_is_a_miss_at_once(program: list[str], shard: Shard) -> None:
     assert seconds < SLACK * FENCED_SECONDS
 
 
-@pytest.mark.parametrize(
-    "how", ["killed", "hung", pytest.param("blackholed", marks=ROOT_ONLY)], ids=str
-)
+@pytest.mark.parametrize("how", HOW_IT_IS_LOST)
 @pytest.mark.parametrize("shard", [FEW], indirect=True, ids=str)
 def test_stock_lmcache_s_server_does_not_start_while_its_rank_is_lost(
     program: list[str], shard: Shard, how: str
 ) -> None:
-    with _lost(shard.rank, how):
+    with lost(shard.rank, how):
         exited = lmcache_server.exit_of(
             program, arguments=shard.arguments, adapter=shard.adapter, home=shard.home
         )
@@ -150,27 +159,196 @@ def test_stock_lmcache_s_server_does_not_start_while_its_rank_is_lost(
     assert exited.code == 3, exited
 
 
-def _lost(rank: Rank, how: str) -> AbstractContextManager[None]:
-    return {"killed": _killed, "hung": Rank.hung, "blackholed": Rank.blackholed}[how](rank)
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table that has the plugin, and how many ranks its adapter has."""
+
+    striping: Striping
+    ranks: int
+
+    def __str__(self) -> str:
+        return f"{self.striping.value}, W = {self.ranks}"
 
 
-@contextmanager
-def _killed(rank: Rank) -> Iterator[None]:
-    """It comes back on the same address, empty."""
-    rank.kill()
-    try:
-        yield
-    finally:
-        rank.start()
+ROWS = (Row(Striping.SHARD, 1), Row(Striping.HASH, 1), Row(Striping.HASH, 2))
+
+
+@dataclass(slots=True)
+class Striped:
+    """The ranks of a plugin's adapter, of which the last one is lost."""
+
+    row: Row
+    ranks: list[Rank]
+    adapter: dict[str, Any]
+    arguments: str
+    home: Path
+
+    @property
+    def kept(self) -> int:
+        """How many of CHUNKS are not on the rank that is lost."""
+        holders = [int.from_bytes(chunk_hash(at), "big") % len(self.ranks) for at in range(CHUNKS)]
+        return sum(holder != len(self.ranks) - 1 for holder in holders)
+
+
+@pytest.fixture
+def striped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Striped]:
+    row: Row = request.param
+    tier = _sample(ranks=row.ranks, striping=row.striping)
+    record = record_of(tier)
+    with ExitStack() as stack:
+        ranks = []
+        for number in range(row.ranks):
+            home = tmp_path / f"r{number}"
+            home.mkdir()
+            ranks.append(stack.enter_context(Rank(tier, record, rank=number, home=home)))
+        yield Striped(row, ranks, *_published(tier, record, ranks, home=tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("how", HOW_IT_IS_LOST)
+@pytest.mark.parametrize("striped", ROWS, indirect=True, ids=str)
+def test_with_the_plugin_a_lost_rank_is_a_miss(
+    program: list[str], striped: Striped, how: str
+) -> None:
+    with driver(program, home=striped.home, environment=PLUGIN) as lmcache:
+        lmcache.open(striped.adapter)
+        assert lmcache.store(CHUNKS, chunk_bytes=BYTES)
+        live, hits = lmcache.lookup(CHUNKS)
+        assert hits == CHUNKS
+        with lost(striped.ranks[-1], how):
+            first, _ = lmcache.lookup(CHUNKS)
+            begun = monotonic()
+            while _breakers(lmcache)[-1] == "closed":
+                assert monotonic() < begun + SLACK * OPEN_SECONDS
+            opened = monotonic() - begun
+            later = [lmcache.lookup(CHUNKS) for _ in range(LATER) if not sleep(LATER_PAUSE)]
+            loaded = lmcache.load(CHUNKS, chunk_bytes=BYTES)
+        back = _back(lmcache)
+    slowest = max(seconds for seconds, _ in later)
+    row = (
+        f"{striped.row}, {how}",
+        f"{1e3 * live:.0f} ms",
+        *(f"{first:.2f} s", f"{1e3 * slowest:.0f} ms", f"{loaded['right']} of {CHUNKS}"),
+        f"{back:.1f} s",
+    )
+    write_row("engines.md", place="plugin-faults", row=row)
+    assert {hits for _, hits in later} == {striped.kept}
+    assert loaded["hits"] == loaded["right"] == striped.kept
+    assert slowest < LOOKUP_SECONDS, row
+    assert opened < SLACK * OPEN_SECONDS
+    assert back < SLACK * PLUGIN_BACK_SECONDS, row
+
+
+@pytest.mark.parametrize("how", HOW_IT_IS_LOST)
+@pytest.mark.parametrize("striped", [ROWS[0], ROWS[-1]], indirect=True, ids=str)
+def test_with_the_plugin_the_server_starts_while_a_rank_is_lost(
+    program: list[str], striped: Striped, how: str
+) -> None:
+    given = {"arguments": striped.arguments, "adapter": striped.adapter, "home": striped.home}
+    with (
+        lost(striped.ranks[-1], how),
+        lmcache_server.running(program, **given, environment=PLUGIN) as server,
+    ):
+        token = (striped.home / "token").read_text().strip()
+        assert token not in json.dumps(server.get("/config"))
+        assert token not in Path(f"/proc/{server.pid}/cmdline").read_bytes().decode()
+        write_row(
+            "engines.md",
+            place="plugin-starts",
+            row=(
+                f"{striped.row}: `lmcache server` started while a rank is {how}",
+                f"healthy after {server.start_seconds:.1f} s",
+            ),
+        )
+
+
+@pytest.mark.parametrize("striped", [ROWS[0], ROWS[-1]], indirect=True, ids=str)
+def test_with_the_plugin_a_fence_is_a_miss_at_once_and_no_breaker_opens(
+    program: list[str], striped: Striped
+) -> None:
+    with driver(program, home=striped.home, environment=PLUGIN) as lmcache:
+        lmcache.open(striped.adapter)
+        assert lmcache.store(CHUNKS, chunk_bytes=BYTES)
+        for rank in striped.ranks:
+            rank.forbid()
+        seconds, hits = min(lmcache.lookup(CHUNKS) for _ in range(3))
+        assert set(_breakers(lmcache)) == {"closed"}
+    assert hits == 0
+    row = (
+        f"{striped.row}: `resetkeys` on the engine's user",
+        f"{CHUNKS} misses in {1e3 * seconds:.0f} ms",
+    )
+    write_row("engines.md", place="plugin-starts", row=row)
+    assert seconds < SLACK * FENCED_SECONDS
+
+
+def test_with_the_plugin_a_swapped_rank_is_a_miss(program: list[str], tmp_path: Path) -> None:
+    tier = _sample(ranks=2, striping=Striping.HASH)
+    record = record_of(tier)
+    with ExitStack() as stack:
+        ranks = []
+        for number in range(2):
+            home = tmp_path / f"r{number}"
+            home.mkdir()
+            ranks.append(stack.enter_context(Rank(tier, record, rank=number, home=home)))
+        right, _ = _published(tier, record, ranks, home=tmp_path)
+        swapped, _ = _published(tier, record, ranks[::-1], home=tmp_path)
+        with driver(program, home=tmp_path, environment=PLUGIN) as lmcache:
+            lmcache.open(right)
+            assert lmcache.store(CHUNKS, chunk_bytes=BYTES)
+            lmcache.open(swapped)
+            assert lmcache.lookup(CHUNKS)[1] == 0
+            lmcache.open(right)
+            assert lmcache.lookup(CHUNKS)[1] == CHUNKS
+
+
+def _sample(*, ranks: int, striping: Striping) -> KVCacheTier:
+    tier = load_file(str(SAMPLE))
+    pool = tier.spec.pool.model_copy(
+        update={"ranks": ranks, "striping": striping, "max_engines": 1}
+    )
+    return tier.model_copy(update={"spec": tier.spec.model_copy(update={"pool": pool})})
+
+
+def _published(
+    tier: KVCacheTier, record: Record, ranks: list[Rank], *, home: Path
+) -> tuple[dict[str, Any], str]:
+    """The adapter with these ranks' addresses, and the server's arguments."""
+    files = engine_files(tier, record)
+    (home / "token").write_text(files["token"])
+    connection = json.loads(files["connection.json"])
+    adapter = {
+        "type": "plugin",
+        "module_path": "kvtier_lmcache",
+        "class_name": "StripedL2Adapter",
+        "adapter_params": {
+            "striping": connection["striping"],
+            "ranks": [
+                {"host": HOST, "port": rank.port, "prefix": each["prefix"]}
+                for rank, each in zip(ranks, connection["ranks"], strict=True)
+            ],
+            "credentials": str(home / "token"),
+            "workers": connection["workers"],
+            "request_timeout": connection["requestTimeoutSeconds"],
+            "connection_timeout": 1.0,
+            "minimum_hit_chunks": 0,
+        },
+    }
+    return adapter, engine_files(_sample(ranks=1, striping=Striping.SHARD), record)[
+        "server-args-r0"
+    ]
+
+
+def _breakers(lmcache: Driver) -> list[str]:
+    return [each["breaker"] for each in lmcache.ask("status")["status"]["ranks"]]
 
 
 def _back(lmcache: Driver) -> float:
     """Seconds from now until what is stored is found again."""
     begun, first = monotonic(), CHUNKS
     while monotonic() < begun + SLACK * BACK_SECONDS:
-        lmcache.store(4, first=first, chunk_bytes=BYTES)
-        if lmcache.lookup(4, first=first)[1] == 4:
+        lmcache.store(TRIED, first=first, chunk_bytes=BYTES)
+        if lmcache.lookup(TRIED, first=first)[1] == TRIED:
             return monotonic() - begun
-        first += 4
+        first += TRIED
         sleep(0.05)
     return monotonic() - begun

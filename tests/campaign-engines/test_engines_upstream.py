@@ -157,7 +157,7 @@ def test_health_stays_green_credentials_are_printed_and_nothing_is_reconfigured(
         assert server.get("/healthcheck") == {"status": "healthy"}
         tier.rank.kill()
         time.sleep(2)
-        told = mended("kvtier's own word on ranks is no longer all that there is (RanksReady)")
+        told = mended("kvtier's own word on ranks is no longer all that there is (AllRanksReady)")
         assert server.get("/healthcheck") == {"status": "healthy"}, told
         flags = list(_values(server.get("/status"), "is_healthy"))
         assert flags, "no is_healthy in /status"
@@ -268,10 +268,11 @@ def test_sizes_of_keys_are_kept_for_ever(tier: Tier, opened: Driver) -> None:
     left = opened.ask("remembered")
     told = mended("nothing of kvtier's; the plugin never had it")
     assert left == {"keys": 1000, "bytes": 1000 * BYTES}, told
+    each = opened.ask("key_bytes", keys=100_000)["bytes"]
     record(
         "sizes of keys are kept",
         f"1,000 chunks stored, all evicted: the adapter keeps {left['keys']:,} keys and counts "
-        f"{left['bytes']:,} bytes as used",
+        f"{left['bytes']:,} bytes as used; {each:.0f} bytes of memory for each of 100,000 keys",
     )
 
 

@@ -3,6 +3,7 @@
 Stock LMCache stalls: how long is measured, and compared with what NOTICE says.
 """
 
+import copy
 import json
 import os
 from collections.abc import Iterator
@@ -18,11 +19,13 @@ import pytest
 from adapter_driver import Driver, driver
 from adapter_program import chunk_hash
 from faulty_rank import HOST, HOW, Rank, at, lost, record_of
+from kvtier.render.mount import Mount
+from kvtier.render.plugin import ZIP_KEY
 
 from kvtier.api.load import load_file
-from kvtier.api.types import KVCacheTier, Striping
+from kvtier.api.types import Adapter, KVCacheTier, Striping
 from kvtier.generation.record import Record
-from kvtier.render.engine import engine_files
+from kvtier.render.engine import engine_binaries, engine_files
 from livecluster.cluster import CHECKOUT
 from livecluster.figures import write_row
 
@@ -43,7 +46,6 @@ SLACK = 3
 LATER, LATER_PAUSE = 30, 0.1
 TRIED = 16
 """Chunks that tell whether every rank is back."""
-PLUGIN = {"PYTHONPATH": str(CHECKOUT / "operator")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,7 @@ class Shard:
 @pytest.fixture
 def shard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shard]:
     case: Stock = request.param
-    tier = load_file(str(SAMPLE))
-    pool = tier.spec.pool.model_copy(update={"max_engines": case.max_engines})
-    tier = tier.model_copy(update={"spec": tier.spec.model_copy(update={"pool": pool})})
+    tier = _sample(adapter=Adapter.STOCK, max_engines=case.max_engines)
     with _rank_0(tier, home=tmp_path) as found:
         if case.timeout is not None:
             found.adapter["request_timeout"] = case.timeout
@@ -184,6 +184,11 @@ class Striped:
     home: Path
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The plugin as the Secret has it."""
+        return {"PYTHONPATH": str(self.home / ZIP_KEY)}
+
+    @property
     def kept(self) -> int:
         """How many of CHUNKS are not on the rank that is lost."""
         holders = [int.from_bytes(chunk_hash(at), "big") % len(self.ranks) for at in range(CHUNKS)]
@@ -193,7 +198,7 @@ class Striped:
 @pytest.fixture
 def striped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Striped]:
     row: Row = request.param
-    tier = _sample(ranks=row.ranks, striping=row.striping)
+    tier = _plugin(ranks=row.ranks, striping=row.striping)
     record = record_of(tier)
     with ExitStack() as stack:
         ranks = []
@@ -209,7 +214,7 @@ def striped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Striped]
 def test_with_the_plugin_a_lost_rank_is_a_miss(
     program: list[str], striped: Striped, how: str
 ) -> None:
-    with driver(program, home=striped.home, environment=PLUGIN) as lmcache:
+    with driver(program, home=striped.home, environment=striped.environment) as lmcache:
         lmcache.open(striped.adapter)
         assert lmcache.store(CHUNKS, chunk_bytes=BYTES)
         live, hits = lmcache.lookup(CHUNKS)
@@ -246,7 +251,7 @@ def test_with_the_plugin_the_server_starts_while_a_rank_is_lost(
     given = {"arguments": striped.arguments, "adapter": striped.adapter, "home": striped.home}
     with (
         lost(striped.ranks[-1], how),
-        lmcache_server.running(program, **given, environment=PLUGIN) as server,
+        lmcache_server.running(program, **given, environment=striped.environment) as server,
     ):
         token = (striped.home / "token").read_text().strip()
         assert token not in json.dumps(server.get("/config"))
@@ -265,7 +270,7 @@ def test_with_the_plugin_the_server_starts_while_a_rank_is_lost(
 def test_with_the_plugin_a_fence_is_a_miss_at_once_and_no_breaker_opens(
     program: list[str], striped: Striped
 ) -> None:
-    with driver(program, home=striped.home, environment=PLUGIN) as lmcache:
+    with driver(program, home=striped.home, environment=striped.environment) as lmcache:
         lmcache.open(striped.adapter)
         assert lmcache.store(CHUNKS, chunk_bytes=BYTES)
         for rank in striped.ranks:
@@ -281,61 +286,47 @@ def test_with_the_plugin_a_fence_is_a_miss_at_once_and_no_breaker_opens(
     assert seconds < SLACK * FENCED_SECONDS
 
 
-def test_with_the_plugin_a_swapped_rank_is_a_miss(program: list[str], tmp_path: Path) -> None:
-    tier = _sample(ranks=2, striping=Striping.HASH)
-    record = record_of(tier)
-    with ExitStack() as stack:
-        ranks = []
-        for number in range(2):
-            home = tmp_path / f"r{number}"
-            home.mkdir()
-            ranks.append(stack.enter_context(Rank(tier, record, rank=number, home=home)))
-        right, _ = _published(tier, record, ranks, home=tmp_path)
-        swapped, _ = _published(tier, record, ranks[::-1], home=tmp_path)
-        with driver(program, home=tmp_path, environment=PLUGIN) as lmcache:
-            lmcache.open(right)
-            assert lmcache.store(CHUNKS, chunk_bytes=BYTES)
-            lmcache.open(swapped)
-            assert lmcache.lookup(CHUNKS)[1] == 0
-            lmcache.open(right)
-            assert lmcache.lookup(CHUNKS)[1] == CHUNKS
+@pytest.mark.parametrize("striped", [ROWS[-1]], indirect=True, ids=str)
+def test_with_the_plugin_a_swapped_rank_is_a_miss(program: list[str], striped: Striped) -> None:
+    swapped = copy.deepcopy(striped.adapter)
+    first, second = swapped["adapter_params"]["ranks"]
+    first["port"], second["port"] = second["port"], first["port"]
+    with driver(program, home=striped.home, environment=striped.environment) as lmcache:
+        lmcache.open(striped.adapter)
+        assert lmcache.store(CHUNKS, chunk_bytes=BYTES)
+        lmcache.open(swapped)
+        assert lmcache.lookup(CHUNKS)[1] == 0
+        lmcache.open(striped.adapter)
+        assert lmcache.lookup(CHUNKS)[1] == CHUNKS
 
 
-def _sample(*, ranks: int, striping: Striping) -> KVCacheTier:
+def _plugin(*, ranks: int, striping: Striping) -> KVCacheTier:
+    """Without a declared link: then no hit is too short to be one."""
+    tier = _sample(adapter=Adapter.PLUGIN, ranks=ranks, striping=striping, max_engines=1)
+    placement = tier.spec.placement.model_copy(update={"links": ()})
+    return tier.model_copy(update={"spec": tier.spec.model_copy(update={"placement": placement})})
+
+
+def _sample(*, adapter: Adapter, **pool: Any) -> KVCacheTier:
+    """The sample with another adapter and these fields of ``spec.pool``."""
     tier = load_file(str(SAMPLE))
-    pool = tier.spec.pool.model_copy(
-        update={"ranks": ranks, "striping": striping, "max_engines": 1}
-    )
-    return tier.model_copy(update={"spec": tier.spec.model_copy(update={"pool": pool})})
+    engine = tier.spec.pool.engine.model_copy(update={"adapter": adapter})
+    changed = tier.spec.pool.model_copy(update={"engine": engine, **pool})
+    return tier.model_copy(update={"spec": tier.spec.model_copy(update={"pool": changed})})
 
 
 def _published(
     tier: KVCacheTier, record: Record, ranks: list[Rank], *, home: Path
 ) -> tuple[dict[str, Any], str]:
-    """The adapter with these ranks' addresses, and the server's arguments."""
-    files = engine_files(tier, record)
-    (home / "token").write_text(files["token"])
-    connection = json.loads(files["connection.json"])
-    adapter = {
-        "type": "plugin",
-        "module_path": "kvtier_lmcache",
-        "class_name": "StripedL2Adapter",
-        "adapter_params": {
-            "striping": connection["striping"],
-            "ranks": [
-                {"host": HOST, "port": rank.port, "prefix": each["prefix"]}
-                for rank, each in zip(ranks, connection["ranks"], strict=True)
-            ],
-            "credentials": str(home / "token"),
-            "workers": connection["workers"],
-            "request_timeout": connection["requestTimeoutSeconds"],
-            "connection_timeout": 1.0,
-            "minimum_hit_chunks": 0,
-        },
-    }
-    return adapter, engine_files(_sample(ranks=1, striping=Striping.SHARD), record)[
-        "server-args-r0"
-    ]
+    """The adapter and the server's arguments; the Secret's files are where a mount has them."""
+    mount = Mount(str(home), tuple((HOST, rank.port) for rank in ranks))
+    files = engine_files(tier, record, mount=mount)
+    for name, text in files.items():
+        (home / name).write_text(text)
+    for name, content in engine_binaries(tier.spec).items():
+        (home / name).write_bytes(content)
+    suffix = "" if "server-args" in files else "-r0"
+    return json.loads(files[f"l2-adapter{suffix}.json"]), files[f"server-args{suffix}"]
 
 
 def _breakers(lmcache: Driver) -> list[str]:

@@ -25,6 +25,7 @@ TURNS = 3
 ROUNDS = 6
 """Hits that count; each has chunks of its own, and all of them have room in a rank."""
 SPEC = {
+    "pool": {"engine": {"adapter": "Stock"}},
     "placement": {"links": [{"domain": "zone", "bitsPerSecond": "100M", "roundTrip": "1ms"}]},
     "store": {**ON_OTHER_NODES["store"], "memoryPerRank": "128Mi"},
 }

@@ -11,6 +11,7 @@ from chart_helm import Helm
 from engine_samples import ENGINES, LABEL, TIERS, Pod, documents, pods
 
 from kvtier.api.load import load_file
+from kvtier.api.scalars import parse_quantity
 from kvtier.api.types import KVCacheTier
 from kvtier.cli.main import main
 from kvtier.generation.record import new_record
@@ -104,6 +105,13 @@ def test_an_engine_serves_the_tiers_model_on_a_gpu_for_each_rank(
     assert f"--revision {tier.spec.model.revision} " in said
     assert re.search(rf"--(tensor-parallel|tp)-size {tensor} ", said)
     assert pod.engine.body["resources"]["limits"]["nvidia.com/gpu"] == str(tensor)
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_a_server_may_have_more_memory_than_its_l1(pod: Pod, tier: KVCacheTier) -> None:
+    for server in pod.servers:
+        limit = parse_quantity(server.body["resources"]["limits"]["memory"])
+        assert limit >= tier.spec.pool.engine.l1_bytes + (4 << 30)
 
 
 def test_sglang_is_told_where_its_server_is() -> None:

@@ -73,11 +73,21 @@ def driver(
     program: Sequence[str], *, home: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[Driver]:
     """``program`` is LMCache's command, of which only the interpreter counts here."""
+    command = [program[0], str(PROGRAM)]
+    with driven(command, home=home, environment=os.environ | dict(environment or {})) as found:
+        yield found
+
+
+@contextmanager
+def driven(
+    command: Sequence[str], *, home: Path, environment: Mapping[str, str]
+) -> Iterator[Driver]:
+    """``command`` runs PROGRAM, and ``environment`` is all that it gets."""
     said = home / "adapter.log"
     with said.open("a") as log:
         process = subprocess.Popen(
-            [program[0], str(PROGRAM)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | dict(environment or {}),
+            list(command),
+            env={"OMP_NUM_THREADS": "1", **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -19,13 +19,13 @@ import pytest
 from adapter_driver import Driver, driver
 from adapter_program import chunk_hash
 from faulty_rank import HOST, HOW, Rank, at, lost, record_of
-from kvtier.render.mount import Mount
-from kvtier.render.plugin import ZIP_KEY
 
 from kvtier.api.load import load_file
 from kvtier.api.types import Adapter, KVCacheTier, Striping
 from kvtier.generation.record import Record
 from kvtier.render.engine import engine_binaries, engine_files
+from kvtier.render.mount import Mount
+from kvtier.render.plugin import ZIP_KEY
 from livecluster.cluster import CHECKOUT
 from livecluster.figures import write_row
 

@@ -22,6 +22,7 @@ from faulty_rank import HOST, HOW, Rank, at, lost, record_of
 
 from kvtier.api.load import load_file
 from kvtier.api.types import Adapter, KVCacheTier, Striping
+from kvtier.breakeven.words import counted
 from kvtier.generation.record import Record
 from kvtier.render.engine import engine_binaries, engine_files
 from kvtier.render.mount import Mount
@@ -114,7 +115,7 @@ def test_a_lost_rank_stalls_stock_lmcache_for_as_long_as_the_notice_says(
             second, _ = lmcache.lookup(CHUNKS)
         back = _back(lmcache)
     row = (
-        f"{how}, {workers} workers, {timeout:g} s",
+        f"{how}, {counted(workers, 'worker')}, {timeout:g} s",
         f"{1e3 * live:.0f} ms",
         *(f"{first:.2f} s", f"{second:.2f} s", f"{stall:.2f} s"),
         f"{back:.1f} s",

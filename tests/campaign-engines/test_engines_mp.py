@@ -233,13 +233,12 @@ def fence(ground: Ground, lmcache: Driver, kvtier: Installation) -> str:
 
 @contextmanager
 def killed(ground: Ground) -> Iterator[None]:
-    before = ground.tier.containers()
-    os.kill(ground.faults.server_pid(before[ground.last]), signal.SIGKILL)
+    rank = ground.last
+    before = ground.tier.containers()[rank]
+    os.kill(ground.faults.server_pid(before), signal.SIGKILL)
     yield
     eventually(
-        lambda: (
-            ground.tier.containers().get(ground.last, before[ground.last]) != before[ground.last]
-        ),
+        lambda: ground.tier.containers().get(rank, before) != before,
         seconds=60,
         what=f"rank {rank} runs in another container",
     )

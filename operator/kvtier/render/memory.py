@@ -120,9 +120,9 @@ def _too_large(spec: KVCacheTierSpec, value: int) -> str:
             "layout (kvtier layout prints it)"
         )
     return (
-        f"spec.pool.chunkTokens: a chunk of {spec.pool.chunk_tokens} tokens is {value} bytes on a "
-        f"rank, and Valkey stores no value above {MAX_CHUNK_BYTES}; lower it to at most {most}, or "
-        "correct spec.model.layout if the model's KV is smaller"
+        f"spec.pool.chunkTokens: a chunk of {spec.pool.chunk_tokens} tokens makes a value of "
+        f"{value} bytes, and Valkey stores no value above {MAX_CHUNK_BYTES}; lower it to at most "
+        f"{most}, or correct spec.model.layout if the model's KV is smaller"
     )
 
 

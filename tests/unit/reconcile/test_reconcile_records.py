@@ -27,6 +27,20 @@ async def test_a_deleted_secret_comes_back_with_its_token_at_the_resync(
     assert after["data"] == before["data"]
 
 
+@pytest.mark.parametrize("key", ["token", "connection.json", "kvtier_lmcache.zip"])
+async def test_an_engine_secret_that_was_edited_is_as_before_at_the_resync(
+    ready: Operator, key: str
+) -> None:
+    name = ready.status()["engineSecret"]
+    before = ready.cluster.peek(SECRET, NAMESPACE, name)
+    ready.cluster.edit(SECRET, NAMESPACE, name, {"data": {key: "c29tZW9uZSBlbHNl"}})
+    await ready.resync()
+    after = ready.cluster.peek(SECRET, NAMESPACE, name)
+    assert before is not None
+    assert after is not None
+    assert after["data"] == before["data"]
+
+
 @pytest.mark.parametrize("lost", [["demo-acl"], ["demo-operator"], ["demo-acl", "engine"]])
 async def test_a_lost_secret_is_adopted_from_what_is_left_by_another_process(
     ready: Operator, lost: list[str]

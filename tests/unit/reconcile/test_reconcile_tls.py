@@ -30,7 +30,8 @@ async def test_a_tier_with_tls_comes_up_and_its_engines_get_the_ca(
     files = engine_files(served)
     assert files["ca.crt"] == ca.pem
     assert json.loads(files["connection.json"])["tls"] is True
-    assert "SSL_CERT_FILE=/kvtier/ca.crt\n" in files["env"]
+    adapter = json.loads(files["l2-adapter.json"])["adapter_params"]
+    assert (adapter["tls"], adapter["ca"]) == (True, "/kvtier/ca.crt")
     before = len(served.cluster.writes)
     await served.resync()
     assert len(served.cluster.writes) == before

@@ -256,7 +256,9 @@ async def test_what_is_known_already_is_not_judged_again(operator: Operator) -> 
 
 
 async def test_findings_are_counted(operator: Operator) -> None:
-    operator.apply(hopeless())
+    body = hopeless()
+    body["model"] |= {"revision": "main"}
+    operator.apply(body)
     await operator.settle()
     text = generate_latest(operator.metrics.registry).decode()
     assert 'kvtier_tier_findings{namespace="serving",severity="Error",tier="demo"} 1.0' in text

@@ -143,3 +143,22 @@ def test_the_named_figures_are_enough_and_a_mebibyte_less_or_an_engine_more_is_n
         assert found.chunks >= 16
         assert found.reserve >= 2 * found.connections * found.chunk_bytes
         assert 10 * found.reserve >= found.limit
+
+
+def test_what_valkey_must_take_is_one_workers_object_of_a_chunk() -> None:
+    """GQA with Hash: LMCache makes an object of each worker's part of a chunk."""
+
+    def spec(ranks: int, connector: str = "LMCacheMP") -> KVCacheTierSpec:
+        document = spec_of(limit="1Ti", bytes_per_token=1, engines=1).model_dump(
+            mode="json", by_alias=True, exclude_none=True
+        )
+        # 4 MiB a token, 1 GiB a chunk.
+        gqa = {"layers": 128, "kvHeads": 8, "headDim": 1024}
+        document["model"]["layout"] = {"gqa": gqa}
+        document["pool"] |= {"ranks": ranks, "engine": {"connector": connector}}
+        return KVCacheTierSpec.model_validate(document)
+
+    assert memory(spec(8)).chunk_bytes == GIB
+    for refused in (spec(1), spec(8, "Generic")):
+        with pytest.raises(MemoryTooSmall, match=r"spec.pool.chunkTokens: .* at most 128"):
+            memory(refused)

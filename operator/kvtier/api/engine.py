@@ -3,13 +3,16 @@
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from kvtier.api.base import Change, Model, extra, rule
 from kvtier.api.scalars import MEMORY_PATTERN, Memory, VllmVersion, parse_quantity
 
 MIN_L1_BYTES = 64 * 2**20
 MAX_L1_BYTES = 16 * 2**40
+MP_NEEDS_VLLM = (0, 14)
+"""LMCache 0.5's multiprocess connector imports vllm/v1/attention/backend.py, which is in vLLM's
+source release 0.14.0 and not in 0.13.0."""
 _LIVE = extra(Change.LIVE)
 _IDENTITY = extra(Change.GENERATION)
 
@@ -34,7 +37,21 @@ class LoadFailurePolicy(StrEnum):
     FAIL = "Fail"
 
 
+_OLD_VLLM = r"^0+\.0*([0-9]|1[0-3])(\.[0-9]+)?$"
+"""What is before MP_NEEDS_VLLM."""
+_ENGINE_RULES = [
+    rule(
+        "!has(self.vllmVersion) || self.connector != 'LMCacheMP' ||"
+        f" !self.vllmVersion.matches(r'{_OLD_VLLM}')",
+        "connector LMCacheMP needs vllmVersion 0.14 or newer; write another, or connector"
+        " LMCacheInProcess",
+    )
+]
+
+
 class Engine(Model):
+    model_config = ConfigDict(json_schema_extra=extra(rules=_ENGINE_RULES))
+
     connector: Connector = Field(
         default=Connector.LMCACHE_MP,
         description="How engines reach the tier. LMCacheMP: by LMCache's multiprocess server."

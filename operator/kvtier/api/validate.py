@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kvtier.api import combinations, groups
 from kvtier.api.base import MAX_NAME_LENGTH
-from kvtier.api.engine import MAX_L1_BYTES, MIN_L1_BYTES
+from kvtier.api.engine import MAX_L1_BYTES, MIN_L1_BYTES, MP_NEEDS_VLLM, Connector
 from kvtier.api.placement import MAX_BITS_PER_SECOND, MIN_BITS_PER_SECOND
 from kvtier.api.pool import MAX_REQUESTS_PER_SECOND, LengthQuantile
 from kvtier.api.scalars import parse_duration, parse_quantity
@@ -116,6 +116,18 @@ def _l1(tier: KVCacheTier) -> list[str]:
     return [
         f"spec.pool.engine.l1Size: {engine.l1_size} is not from 64Mi to 16Ti; write the host memory"
         " of one LMCache server, such as 20Gi"
+    ]
+
+
+def _vllm(tier: KVCacheTier) -> list[str]:
+    engine = tier.spec.pool.engine
+    in_servers = engine.connector is Connector.LMCACHE_MP
+    if engine.vllm is None or not in_servers or engine.vllm >= MP_NEEDS_VLLM:
+        return []
+    return [
+        f"spec.pool.engine.vllmVersion: {engine.vllm_version} does not run connector LMCacheMP,"
+        " which needs vLLM 0.14 or newer; write another release, or"
+        " spec.pool.engine.connector: LMCacheInProcess"
     ]
 
 
@@ -331,6 +343,7 @@ _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
     _parallelism,
     _combination,
     _l1,
+    _vllm,
     _rates,
     _times,
     _quantiles,

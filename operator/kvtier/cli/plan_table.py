@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from kvtier.api.combinations import STORED_WORDS, row_of
+from kvtier.api.combinations import row_of
 from kvtier.api.types import KVCacheTier, Striping
 from kvtier.breakeven.assessment import Assessment, Evidence, Row, Verdict
 from kvtier.breakeven.patterns import AccessAssessment
@@ -128,7 +128,7 @@ def _engine(tier: KVCacheTier) -> list[tuple[str, str]]:
         return []
     return [
         ("engines", row.client(tier.spec.pool.ranks)),
-        ("stored", STORED_WORDS[row.stored] + (f" ({row.note})" if row.note else "")),
+        *([("", row.note)] if row.note else []),
     ]
 
 

@@ -1,5 +1,6 @@
 """What engines of this release can do with a tier."""
 
+import math
 import re
 from typing import Final
 
@@ -7,6 +8,7 @@ from kvtier.api import reasons
 from kvtier.api.combinations import attention
 from kvtier.api.scalars import shown
 from kvtier.api.types import Connector, Striping
+from kvtier.breakeven.tier import minimum_hit
 from kvtier.placement.case import Case
 from kvtier.placement.findings import Finding
 from kvtier.render.l1 import l1_chunk_bytes, l1_hit_bytes
@@ -42,23 +44,31 @@ def copy_on_every_rank(case: Case) -> Finding | None:
 
 
 def l1_too_small(case: Case) -> Finding | None:
-    """A hit passes through LMCache's own memory: what does not fit there is computed again."""
+    """A hit passes through LMCache's own memory: what does not fit there is computed again.
+
+    Where no length is declared, the shortest hit that pays must fit at least.
+    """
     spec = case.spec
     engine, longest = spec.pool.engine, case.longest_prompt
-    if engine.connector is Connector.GENERIC or longest is None:
+    if engine.connector is Connector.GENERIC:
         return None
-    needed = l1_hit_bytes(spec, longest)
+    least = minimum_hit(spec)
+    pays = 0 if least is None or math.isinf(least) else math.ceil(least)
+    wanted = pays if longest is None else longest
+    needed = l1_hit_bytes(spec, wanted)
     if needed <= engine.l1_bytes:
         return None
     held = engine.l1_bytes // l1_chunk_bytes(spec) * spec.pool.chunk_tokens
     of = "LMCache server"
     if engine.connector is Connector.LMCACHE_IN_PROCESS:
         of = "worker of an engine"
+    why = f"the longest length declared has {wanted:,}"
+    if held < pays <= wanted:
+        why = f"no hit of fewer than {pays:,} pays"
     return Finding(
         reason=reasons.L1_TOO_SMALL,
         message=f"pool.engine.l1Size is {engine.l1_size}, in which each {of} has room for"
-        f" {held:,} tokens, and the longest length declared has {longest:,}: set it to at least"
-        f" {memory_quantity(needed)}.",
+        f" {held:,} tokens, and {why}: set it to at least {memory_quantity(needed)}.",
     )
 
 

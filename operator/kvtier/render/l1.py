@@ -21,8 +21,8 @@ def l1_hit_bytes(spec: KVCacheTierSpec, tokens: int) -> int:
 
 
 def l1_problem(spec: KVCacheTierSpec) -> list[str]:
-    """An L1 that no object fits stores and loads nothing: the field and the fix in a line."""
-    engine, least = spec.pool.engine, object_bytes(spec)
+    """An L1 that no chunk fits stores and loads nothing: the field and the fix in a line."""
+    engine, least = spec.pool.engine, l1_chunk_bytes(spec)
     if engine.connector is Connector.GENERIC or engine.l1_bytes >= least:
         return []
     return [

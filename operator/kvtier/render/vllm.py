@@ -1,6 +1,5 @@
 """What vLLM is told, by its release."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kvtier.api.types import Connector, KVCacheTierSpec, LoadFailurePolicy
@@ -15,19 +14,8 @@ RECOMPUTES_SINCE: Final = (0, 11, 2)
 scheduler.py has ``_handle_invalid_blocks``, that of 0.11.0 has not."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Oldest:
-    release: tuple[int, ...]
-    lacks: str
-
-
-OLDEST: Final = {
-    # vllm/v1/attention/backend.py is in 0.14.0 and not in 0.13.0.
-    Connector.LMCACHE_MP: _Oldest(
-        (0, 14), "LMCache 0.5's multiprocess connector imports modules that vLLM has from 0.14 on"
-    ),
-    Connector.LMCACHE_IN_PROCESS: _Oldest((0, 9), "releases of vLLM before 0.9 were not looked at"),
-}
+OLDEST_IN_PROCESS: Final = (0, 9)
+"""Releases before it were not looked at. ``kvtier.api.engine`` has that of the other connector."""
 
 
 def knows_policy(spec: KVCacheTierSpec) -> bool:
@@ -37,12 +25,15 @@ def knows_policy(spec: KVCacheTierSpec) -> bool:
 
 
 def too_old(spec: KVCacheTierSpec) -> str | None:
-    """Why this vLLM is older than the configuration, None if it is not."""
+    """Why this vLLM may be older than the configuration, None if it is not."""
     engine = spec.pool.engine
-    oldest = OLDEST.get(engine.connector)
-    if engine.vllm is None or oldest is None or engine.vllm >= oldest.release:
+    in_process = engine.connector is Connector.LMCACHE_IN_PROCESS
+    if engine.vllm is None or not in_process or engine.vllm >= OLDEST_IN_PROCESS:
         return None
-    return f"vLLM {engine.vllm_version} is too old for this configuration: {oldest.lacks}."
+    return (
+        f"vLLM {engine.vllm_version} may be too old for this configuration: releases before 0.9 "
+        "were not looked at."
+    )
 
 
 def kv_transfer_config(spec: KVCacheTierSpec, *, servers: tuple[str, ...]) -> dict[str, Any]:

@@ -32,10 +32,16 @@ def test_a_prompt_that_lmcaches_own_memory_cannot_hold(
     small = {"pool.engine.l1Size": "160Mi"}
     found = finding(reasons.L1_TOO_SMALL, GQA, changes, prompts, small)
     expect(found, WARNING, "l1Size is 160Mi", each, f"{held} tokens", "16,384", f"least {least}.")
-    for enough in ({"pool.engine.l1Size": least}, {"workload.promptTokens": []}):
-        assert finding(reasons.L1_TOO_SMALL, GQA, changes, prompts, small, enough) is None
+    enough = {"pool.engine.l1Size": least}
+    assert finding(reasons.L1_TOO_SMALL, GQA, changes, prompts, small, enough) is None
     other = {"pool.engine.connector": "Generic"}
     assert finding(reasons.L1_TOO_SMALL, GQA, changes, prompts, small, other) is None
+
+
+def test_without_a_length_the_shortest_hit_that_pays_must_fit_lmcaches_own_memory() -> None:
+    found = finding(reasons.L1_TOO_SMALL, GQA, HASH, {"pool.engine.l1Size": "160Mi"})
+    expect(found, WARNING, "1,024 tokens", "no hit of fewer than 196,333 pays")
+    assert finding(reasons.L1_TOO_SMALL, GQA, HASH, {"pool.engine.l1Size": "100Gi"}) is None
 
 
 def test_copies_of_latents_on_every_rank() -> None:

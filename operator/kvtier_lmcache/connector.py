@@ -98,7 +98,11 @@ class StripedConnector(RemoteConnector):
         """A memory object for each key, None where it is not there or no memory is left."""
         objects: Objects = []
         for _ in keys:
-            made = self._memory.allocate(self.meta_shapes, self.meta_dtypes, self.meta_fmt)
+            # By default LMCache waits here until others free memory, and LMCache's event loop with
+            # it: for ever, where the hit is larger than L1 and all of it is held by this very call.
+            made = self._memory.allocate(
+                self.meta_shapes, self.meta_dtypes, self.meta_fmt, busy_loop=False
+            )
             if made is None:
                 logger.warning("no memory for %d of %d chunks", len(keys) - len(objects), len(keys))
                 break

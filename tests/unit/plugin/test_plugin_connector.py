@@ -37,8 +37,12 @@ class Memory:
     room: int = 1000
     given: list[Chunk] = field(default_factory=list)
 
-    def allocate(self, shapes: Any, dtypes: Any, fmt: Any) -> Chunk | None:
+    def allocate(
+        self, shapes: Any, dtypes: Any, fmt: Any, *, eviction: bool = True, busy_loop: bool = True
+    ) -> Chunk | None:
         if len(self.given) >= self.room:
+            assert eviction
+            assert not busy_loop, "LMCache would wait for ever"
             return None
         self.given.append(Chunk(bytes(BYTES)))
         return self.given[-1]

@@ -35,9 +35,6 @@ class Job:
     def moved_bytes(self) -> int:
         return 0 if self.buffer is None else self.buffer.nbytes
 
-    def fail(self) -> None:
-        self.done([False] * len(self.keys))
-
 
 def run(job: Job, client: Client) -> Sequence[bool]:
     """Blocks for at most the client's request timeout a command. Raises what GLIDE does."""

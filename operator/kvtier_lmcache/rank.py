@@ -67,6 +67,7 @@ class Rank:
         self._pool: _Pool | None = None
         self._next: _Pool | None = None
         self._closed = False
+        self._tried = False
         self._wake = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True, name=f"kvtier {address}")
         # A name server that does not answer would hold up the first attempt, and requests with it.
@@ -136,6 +137,7 @@ class Rank:
 
     def _attempt(self) -> None:
         with self._lock:
+            self._tried = True
             self._breaker.trying()
         try:
             credentials = self._config.read_credentials()
@@ -158,8 +160,12 @@ class Rank:
             if self._closed:
                 return
             self._next = pool
+        try:
             for thread in threads:
                 thread.start()
+        except RuntimeError as error:
+            # The container has no more threads to give, for now.
+            self._lose(pool, str(error))
 
     def _work(self, pool: _Pool) -> None:
         try:
@@ -209,7 +215,7 @@ class Rank:
                     return
                 self._looking.remove(job)
             self._counts.count(job, found)
-        job.done(found)
+        self._answer(job, found)
         if job.kind is not Kind.LOOKUP:
             with self._still:
                 self._moving -= 1
@@ -263,7 +269,9 @@ class Rank:
             if self._breaker.state is not State.STARTING:
                 return
             self._breaker.failed(self._clock())
-            self._breaker.trying()
+            if self._tried:
+                # The first attempt goes on. Where it did not begin yet, the keeper makes another.
+                self._breaker.trying()
             jobs = self._abandon()
         self._told(f"rank {self.address} does not answer yet: all of it is a miss until it does")
         self._fail(jobs)
@@ -283,9 +291,17 @@ class Rank:
 
     def _fail(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
+            missed = [False] * len(job.keys)
             with self._lock:
-                self._counts.count(job, [False] * len(job.keys))
-            job.fail()
+                self._counts.count(job, missed)
+            self._answer(job, missed)
+
+    def _answer(self, job: Job, found: Sequence[bool]) -> None:
+        try:
+            job.done(found)
+        except Exception as error:
+            # Of whoever hears of the answer. The thread must live: others wait for theirs.
+            self._told(f"rank {self.address}: an answer was not taken ({type(error).__name__})")
 
 
 def _wake(pool: _Pool, count: int) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from time import monotonic, sleep
 
 import glide_sync
@@ -230,3 +231,57 @@ def test_keys_are_looked_up_together_but_by_all_workers() -> None:
     for count in range(1, 300):
         pieces = slices(count, workers=3)
         assert [at for piece in pieces for at in piece] == list(range(count))
+
+
+def test_an_answer_that_nobody_takes_costs_no_worker(rank: Rank, clients: list[HeldClient]) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("a listener's")
+
+    for each in clients:
+        each.goes.release(100)
+    for kind in (Kind.LOOKUP, Kind.LOAD, Kind.STORE) * 2:
+        buffer = None if kind is Kind.LOOKUP else memoryview(bytearray(4))
+        rank.submit([Job(kind=kind, keys=(b"refused",), done=refuse, buffer=buffer)])
+    taken = Asked(Kind.STORE, "taken")
+    rank.submit([taken.job])
+    soon(lambda: taken.answers)
+    assert taken.answers == [[True]]
+    begun = monotonic()
+    rank.close()
+    assert monotonic() - begun < PATIENCE, "it waits for a buffer that nobody has"
+
+
+def test_a_rank_comes_though_a_thread_could_not_start(
+    config: Config, clients: list[HeldClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, failed = threading.Thread.start, []
+
+    def starts(thread: threading.Thread) -> None:
+        if thread.name.endswith(" 1") and not failed:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    told: list[str] = []
+    rank = Rank(config.ranks[0], config=config, counts=Counts(), told=told.append)
+    soon(lambda: any("gone (can't start new thread)" in line for line in told))
+    soon(lambda: rank.state is State.CLOSED)
+    rank.close()
+
+
+def test_a_rank_comes_though_patience_ended_before_the_first_attempt(
+    config: Config, clients: list[HeldClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, late = Rank._keep, threading.Event()
+
+    def keep_later(self: Rank) -> None:
+        assert late.wait(PATIENCE)
+        keep(self)
+
+    monkeypatch.setattr(Rank, "_keep", keep_later)
+    given = replace(config, connection_timeout=0.001)
+    rank = Rank(config.ranks[0], config=given, counts=Counts(), told=lambda _: late.set())
+    soon(lambda: rank.state is State.CLOSED)
+    assert late.is_set()
+    rank.close()

@@ -187,18 +187,21 @@ class StripedConnector(RemoteConnector):
             answer.set_result([])
             return answer
         batch = Batch(len(keys), answer.set_result)
-        for rank, at in self._by_rank(keys).items():
-            self._ranks[rank].submit(
-                [
-                    Job(
-                        kind=kind,
-                        keys=(self._wire(rank, keys[each]),),
-                        done=batch.at((each,)),
-                        buffer=memoryview(objects[each].byte_array),
-                    )
-                    for each in at
-                ]
-            )
+        jobs = {
+            rank: [
+                Job(
+                    kind=kind,
+                    keys=(self._wire(rank, keys[each]),),
+                    done=batch.at((each,)),
+                    buffer=memoryview(objects[each].byte_array),
+                )
+                for each in at
+            ]
+            for rank, at in self._by_rank(keys).items()
+        }
+        # All or none: the buffers of a task that raised are freed.
+        for rank, own in jobs.items():
+            self._ranks[rank].submit(own)
         return answer
 
 

@@ -78,12 +78,15 @@ class StripedL2Adapter(L2AdapterInterface):
 
         def finish(stored: list[bool]) -> None:
             size = sum(size for size, good in zip(sizes, stored, strict=True) if good)
-            if any(stored):
-                self._tell_stored(
-                    [key for key, good in zip(kept, stored, strict=True) if good],
-                    [size for size, good in zip(sizes, stored, strict=True) if good],
-                )
-            self._stores.put(task, L2StoreResult(all(stored), size))
+            # Whatever listeners do: without a result LMCache would wait for ever.
+            try:
+                if any(stored):
+                    self._tell_stored(
+                        [key for key, good in zip(kept, stored, strict=True) if good],
+                        [size for size, good in zip(sizes, stored, strict=True) if good],
+                    )
+            finally:
+                self._stores.put(task, L2StoreResult(all(stored), size))
 
         self._move(Kind.STORE, keys, objects, finish)
         return task
@@ -102,8 +105,10 @@ class StripedL2Adapter(L2AdapterInterface):
                 if hit_is_short(rows, groups, found, least=least):
                     self._suppressed += 1
                     found = [False] * len(found)
-            self._tell_accessed(kept, found)
-            self._lookups.put(task, _bitmap(found))
+            try:
+                self._tell_accessed(kept, found)
+            finally:
+                self._lookups.put(task, _bitmap(found))
 
         batch = Batch(len(keys), finish)
         if not keys or self._closed:
@@ -134,8 +139,10 @@ class StripedL2Adapter(L2AdapterInterface):
         task, kept = self._begin(keys, objects), list(keys)
 
         def finish(loaded: list[bool]) -> None:
-            self._tell_accessed(kept, loaded)
-            self._loads.put(task, _bitmap(loaded))
+            try:
+                self._tell_accessed(kept, loaded)
+            finally:
+                self._loads.put(task, _bitmap(loaded))
 
         self._move(Kind.LOAD, keys, objects, finish)
         return task
@@ -179,19 +186,21 @@ class StripedL2Adapter(L2AdapterInterface):
             finish([False] * len(keys))
             return
         batch = Batch(len(keys), finish)
+        jobs = {}
         for rank, at in self._by_rank(keys).items():
             wire = self._wire(rank, [keys[each] for each in at])
-            self._ranks[rank].submit(
-                [
-                    Job(
-                        kind=kind,
-                        keys=(key,),
-                        done=batch.at((each,)),
-                        buffer=memoryview(objects[each].byte_array),
-                    )
-                    for key, each in zip(wire, at, strict=True)
-                ]
-            )
+            jobs[rank] = [
+                Job(
+                    kind=kind,
+                    keys=(key,),
+                    done=batch.at((each,)),
+                    buffer=memoryview(objects[each].byte_array),
+                )
+                for key, each in zip(wire, at, strict=True)
+            ]
+        # All or none: LMCache frees the buffers of a task whose submission raised.
+        for rank, own in jobs.items():
+            self._ranks[rank].submit(own)
 
     def _by_rank(self, keys: Sequence[Any]) -> dict[int, list[int]]:
         """The positions of the keys that each rank has."""

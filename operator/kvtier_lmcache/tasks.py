@@ -7,9 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-MOST_RESULTS = 4096
-"""A task that LMCache gave up is never asked for: the oldest results go."""
-
 Result = TypeVar("Result")
 
 
@@ -22,7 +19,8 @@ class Notifier(Protocol):
 
 
 class Results(Generic[Result]):
-    """Each result is given out once."""
+    """Each result is given out once. None is dropped: LMCache gives no task up, and holds the
+    locks of one that it never hears of."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
@@ -36,8 +34,6 @@ class Results(Generic[Result]):
     def put(self, task: int, result: Result) -> None:
         with self._lock:
             self._results[task] = result
-            if len(self._results) > MOST_RESULTS:
-                del self._results[next(iter(self._results))]
             # Under the lock: a descriptor that was closed may be another file's by now.
             if not self._closed:
                 self._notifier.notify()

@@ -156,6 +156,42 @@ def test_listeners_hear_what_was_stored_and_found(driver: Driver) -> None:
     assert heard == [("stored", (chunks[:1], [4])), ("accessed", chunks[:1])]
 
 
+def test_a_listener_that_fails_keeps_no_result_back(driver: Driver) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a listener's")
+
+    driver.adapter.register_listener(
+        SimpleNamespace(on_l2_keys_stored=fails, on_l2_keys_accessed=fails)
+    )
+    # More often than there are workers.
+    for number in range(10):
+        chunks = keys(f"failing listener {number}", 2)
+        assert driver.store(chunks, [b"1234"] * 2).is_successful()
+        assert driver.look_up(chunks) == [True, True]
+        assert driver.load(chunks, size=4) == [b"1234"] * 2
+
+
+def test_a_load_that_cannot_be_submitted_touches_no_buffer(driver: Driver) -> None:
+    chunks = keys("not submitted", 40)
+    driver.store(chunks, [b"1234"] * 40)
+    buffers: list[Any] = [Chunk(bytes(4)) for _ in chunks]
+    buffers[-1].byte_array = None
+    with pytest.raises(TypeError):
+        driver.adapter.submit_load_task(chunks, buffers)
+    # What came before would have come first.
+    assert driver.load(chunks, size=4) == [b"1234"] * 40
+    assert [bytes(each.byte_array) for each in buffers[:-1]] == [bytes(4)] * 39
+
+
+def test_no_result_is_dropped_however_late_it_is_asked_for(
+    tier: Tier, new_driver: NewDriver
+) -> None:
+    adapter = new_driver(tier).adapter
+    adapter.close()
+    tasks = {adapter.submit_store_task([], []) for _ in range(10_000)}
+    assert adapter.pop_completed_store_tasks().keys() == tasks
+
+
 def test_the_status_has_the_counts_of_each_rank_and_no_token(
     tier: Tier, new_driver: NewDriver
 ) -> None:

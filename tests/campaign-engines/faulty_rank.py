@@ -107,8 +107,10 @@ class Rank:
 
     def _operator(self) -> "valkey.Valkey[bytes]":
         return valkey.Valkey(
-            host=HOST,
+            host="localhost" if self._tls else HOST,
             port=self.port,
+            ssl=self._tls,
+            ssl_ca_certs=self._settings.get("tls-ca-cert-file"),
             username=OPERATOR_USER,
             password=self._record.operator_token,
             lib_name=None,

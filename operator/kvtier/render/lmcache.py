@@ -20,6 +20,9 @@ HTTP_PORT: Final = 8880
 the HTTP one prints its configuration to whoever asks."""
 LEAST_BLOCKING_TIMEOUT: Final = 10
 """LMCache's default."""
+NEVER: Final = 1 << 30
+"""Loads that may come back short between two looks of LMCache's health monitor. By default ten turn
+all of LMCache off for five minutes at least, and a rank that is lost has as many in flight."""
 CONFIG_KEY: Final = "lmcache.yaml"
 _PLUGIN_NAME: Final = "kvtier"
 
@@ -121,6 +124,7 @@ def in_process(
             f"{name}.class_name": plugin.IN_PROCESS_CLASS,
             _PLUGIN_NAME: given,
             "save_chunk_meta": False,
+            "get_blocking_failed_threshold": NEVER,
         },
     }
 

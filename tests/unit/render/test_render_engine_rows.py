@@ -179,6 +179,8 @@ def test_in_process_lmcache_loads_the_plugin(make_tier: Any, make_record: Any) -
     assert extra["remote_storage_plugin.kvtier.class_name"] == "StripedConnectorAdapter"
     assert (config["chunk_size"], config["max_local_cpu_size"]) == (256, 5.0)
     assert len(extra["kvtier"]["ranks"]) == 8
+    # Which rank is there is the plugin's to know, not LMCache's.
+    assert extra["get_blocking_failed_threshold"] > 1_000_000
     # LMCache's own minimum hit is for it here.
     assert "minimum_hit_chunks" not in extra["kvtier"]
     assert config["min_retrieve_tokens"] == 14 * 256, "3,470 tokens in whole chunks"

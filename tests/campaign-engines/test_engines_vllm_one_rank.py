@@ -11,7 +11,7 @@ from statistics import fmean, median
 
 import pytest
 import vllm_engine as vllm
-from engine_pod import Node
+from engine_pod import NODE, Node
 from vllm_tier import (
     CHUNK,
     CHUNKS,
@@ -130,7 +130,7 @@ def test_r_and_t0_are_what_the_model_makes_of_them(
         hits = fresh.hit_tokens()
         found = fresh.ask(PROMPTS[0])
         assert found.tokens == expected[0]
-        with links.into(vllm.NODE, rate=LINK / PAYLOAD):
+        with links.into(NODE, rate=LINK / PAYLOAD):
             fetch = {
                 chunks: median(fresh.ask(each, tokens=1).seconds for each in prompts)
                 for chunks, prompts in stored.prompts.items()

@@ -1,7 +1,7 @@
 """The plugin against real Valkey servers, with a stand-in where LMCache is not installed."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,10 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 lmcache_standin.install()
 
-from plugin_kit import Driver, Tier, running_tier  # noqa: E402
-
-NewTier = Callable[..., Tier]
-NewDriver = Callable[..., Driver]
+from plugin_kit import Driver, NewDriver, NewTier, Tier, running_tier  # noqa: E402
 
 
 @pytest.fixture

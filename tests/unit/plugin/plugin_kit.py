@@ -230,3 +230,7 @@ class Driver:
         assert poller.poll(3 * PATIENCE * 1e3), "no event"
         with suppress(BlockingIOError):
             os.eventfd_read(descriptor)
+
+
+NewTier = Callable[..., Tier]
+NewDriver = Callable[..., Driver]

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from plugin_kit import PATIENCE, Chunk, Tier
+from plugin_kit import PATIENCE, Chunk, NewTier, Tier
 
-from conftest import NewTier
 from kvtier_lmcache import StripedConnectorAdapter
 
 BYTES = 2 * 2 * 16 * 8 * 2

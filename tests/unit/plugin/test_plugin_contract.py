@@ -5,9 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from plugin_kit import Chunk, Driver, Tier, key, keys
+from plugin_kit import Chunk, Driver, NewDriver, Tier, key, keys
 
-from conftest import NewDriver
 from kvtier_lmcache.l2_adapter import StripedL2Adapter, wire_key
 
 

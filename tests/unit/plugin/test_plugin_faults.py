@@ -10,9 +10,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from plugin_kit import PATIENCE, Chunk, Driver, Tier, keys
-
-from conftest import NewDriver, NewTier
+from plugin_kit import PATIENCE, Chunk, Driver, NewDriver, NewTier, Tier, keys
 
 REQUEST = 0.5
 """Seconds for a request, where a test lets one time out."""

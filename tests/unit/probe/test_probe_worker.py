@@ -65,8 +65,9 @@ def test_with_the_least_it_may_be_given_each_value_crosses_three_times(ranks: Ra
         relays = [stack.enter_context(relay(server.port)) for server in ranks.servers]
         least = ranks.config(ports=[r.port for r in relays], max_bytes=config.least_bytes)
         found = run_probe(least)
-    # With so few bytes one rank may be done before the other begins.
-    assert found.link or "not one byte" in found.troubles[0].text
+    # With so few bytes one rank may be done before the other begins, or gives the first one.
+    why = "".join(each.text for each in found.troubles)
+    assert found.link or "not read at the same time" in why or "not one byte" in why, why
     values = sum(each.to_server + each.to_client for each in relays) / SIZE
     assert values <= OVERHEAD * ONCE * 2 * 2 + 1
 

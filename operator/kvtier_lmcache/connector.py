@@ -9,10 +9,9 @@ from lmcache.logging import init_logger
 from lmcache.v1.storage_backend.connector import ConnectorAdapter
 from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 
-from kvtier_lmcache.config import SEPARATOR, SHARD, Config, parse
-from kvtier_lmcache.jobs import Job, Kind, slices
+from kvtier_lmcache.config import SHARD, Config, parse
+from kvtier_lmcache.jobs import Kind
 from kvtier_lmcache.striped import Ranks, holder
-from kvtier_lmcache.tasks import Batch
 
 logger = init_logger(__name__)
 
@@ -24,7 +23,6 @@ URL = f"plugin://{PARAMETERS}"
 Objects = list[Any]
 Names = list[str]
 Answer = Future[list[bool]]
-Positions = dict[int, list[int]]
 
 
 class StripedConnectorAdapter(ConnectorAdapter):
@@ -63,7 +61,14 @@ class StripedConnector(RemoteConnector):
         self._config = config
         self._memory = context.local_cpu_backend
         only = context.metadata.worker_id if config.striping == SHARD else None
-        self._ranks = Ranks(config, told=logger.warning, lines=logger.info, only=only)
+        self._ranks = Ranks(
+            config,
+            rank_of=self._rank_of,
+            name=lambda key: str(key.to_string()),
+            told=logger.warning,
+            lines=logger.info,
+            only=only,
+        )
 
     def __repr__(self) -> str:
         return f"<StripedConnector of {len(self._config.ranks)} ranks>"
@@ -152,56 +157,14 @@ class StripedConnector(RemoteConnector):
             return int(key.worker_id)
         return holder(key.chunk_hash, len(self._config.ranks))
 
-    def _by_rank(self, keys: Sequence[Any]) -> Positions:
-        found: Positions = {}
-        for at, key in enumerate(keys):
-            found.setdefault(self._rank_of(key), []).append(at)
-        return found
-
-    def _wire(self, rank: int, key: Any) -> bytes:
-        return f"{self._config.ranks[rank].prefix}{SEPARATOR}{key.to_string()}".encode()
-
     def _look_up(self, keys: Sequence[Any]) -> Answer:
         answer: Answer = Future()
-        if not keys:
-            answer.set_result([])
-            return answer
-        batch = Batch(len(keys), answer.set_result)
-        for rank, at in self._by_rank(keys).items():
-            wire = [self._wire(rank, keys[each]) for each in at]
-            self._ranks[rank].submit(
-                [
-                    Job(
-                        kind=Kind.LOOKUP,
-                        keys=wire[piece.start : piece.stop],
-                        done=batch.at(at[piece.start : piece.stop]),
-                    )
-                    for piece in slices(len(at), workers=self._config.workers)
-                ]
-            )
+        self._ranks.look_up(keys, answer.set_result)
         return answer
 
     def _move(self, kind: Kind, keys: Sequence[Any], objects: Sequence[Any]) -> Answer:
         answer: Answer = Future()
-        if not keys:
-            answer.set_result([])
-            return answer
-        batch = Batch(len(keys), answer.set_result)
-        jobs = {
-            rank: [
-                Job(
-                    kind=kind,
-                    keys=(self._wire(rank, keys[each]),),
-                    done=batch.at((each,)),
-                    buffer=memoryview(objects[each].byte_array),
-                )
-                for each in at
-            ]
-            for rank, at in self._by_rank(keys).items()
-        }
-        # All or none: the buffers of a task that raised are freed.
-        for rank, own in jobs.items():
-            self._ranks[rank].submit(own)
+        self._ranks.move(kind, keys, objects, answer.set_result)
         return answer
 
 

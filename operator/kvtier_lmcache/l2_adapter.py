@@ -6,7 +6,7 @@ remember the size of every key for ever.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lmcache.lmcache_native import Bitmap
@@ -19,9 +19,9 @@ from lmcache.v1.platform import create_event_notifier
 from kvtier_lmcache.config import SEPARATOR, SHARD, parse
 from kvtier_lmcache.counters import HAS_METERS, publish
 from kvtier_lmcache.hits import hit_is_short
-from kvtier_lmcache.jobs import Job, Kind, slices
-from kvtier_lmcache.striped import Ranks, holder
-from kvtier_lmcache.tasks import Batch, Results
+from kvtier_lmcache.jobs import Kind
+from kvtier_lmcache.striped import Finish, Ranks, holder
+from kvtier_lmcache.tasks import Results
 
 logger = init_logger(__name__)
 
@@ -57,7 +57,13 @@ class StripedL2Adapter(L2AdapterInterface):
         self._suppressed = 0
         self._closed = False
         lines = None if HAS_METERS else logger.info
-        self._ranks = Ranks(config, told=logger.warning, lines=lines)
+        self._ranks = Ranks(
+            config,
+            rank_of=lambda key: holder(key.chunk_hash, len(config.ranks)),
+            name=wire_key,
+            told=logger.warning,
+            lines=lines,
+        )
         if HAS_METERS:
             publish(
                 self._ranks.counts, states=self._ranks.states, suppressed=lambda: self._suppressed
@@ -110,22 +116,10 @@ class StripedL2Adapter(L2AdapterInterface):
             finally:
                 self._lookups.put(task, _bitmap(found))
 
-        batch = Batch(len(keys), finish)
-        if not keys or self._closed:
+        if self._closed:
             finish([False] * len(keys))
-            return task
-        for rank, at in self._by_rank(keys).items():
-            wire = self._wire(rank, [keys[each] for each in at])
-            self._ranks[rank].submit(
-                [
-                    Job(
-                        kind=Kind.LOOKUP,
-                        keys=wire[piece.start : piece.stop],
-                        done=batch.at(at[piece.start : piece.stop]),
-                    )
-                    for piece in slices(len(at), workers=self._config.workers)
-                ]
-            )
+        else:
+            self._ranks.look_up(keys, finish)
         return task
 
     def query_lookup_and_lock_result(self, task_id: int) -> Bitmap | None:
@@ -180,38 +174,12 @@ class StripedL2Adapter(L2AdapterInterface):
         kind: Kind,
         keys: Sequence[Any],
         objects: Sequence[Any],
-        finish: Callable[[list[bool]], None],
+        finish: Finish,
     ) -> None:
-        if not keys or self._closed:
+        if self._closed:
             finish([False] * len(keys))
-            return
-        batch = Batch(len(keys), finish)
-        jobs = {}
-        for rank, at in self._by_rank(keys).items():
-            wire = self._wire(rank, [keys[each] for each in at])
-            jobs[rank] = [
-                Job(
-                    kind=kind,
-                    keys=(key,),
-                    done=batch.at((each,)),
-                    buffer=memoryview(objects[each].byte_array),
-                )
-                for key, each in zip(wire, at, strict=True)
-            ]
-        # All or none: LMCache frees the buffers of a task whose submission raised.
-        for rank, own in jobs.items():
-            self._ranks[rank].submit(own)
-
-    def _by_rank(self, keys: Sequence[Any]) -> dict[int, list[int]]:
-        """The positions of the keys that each rank has."""
-        found: dict[int, list[int]] = {}
-        for at, key in enumerate(keys):
-            found.setdefault(holder(key.chunk_hash, len(self._config.ranks)), []).append(at)
-        return found
-
-    def _wire(self, rank: int, keys: Sequence[Any]) -> list[bytes]:
-        prefix = self._config.ranks[rank].prefix
-        return [f"{prefix}{SEPARATOR}{wire_key(key)}".encode() for key in keys]
+        else:
+            self._ranks.move(kind, keys, objects, finish)
 
     def _tell_accessed(self, keys: Sequence[Any], found: Sequence[bool]) -> None:
         accessed = [key for key, there in zip(keys, found, strict=True) if there]

@@ -1,13 +1,18 @@
 """All ranks of a tier together, and which of them has which chunk."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kvtier_lmcache.config import Config
+from kvtier_lmcache.config import SEPARATOR, Config
 from kvtier_lmcache.counters import Counts, Lines
+from kvtier_lmcache.jobs import Job, Kind, slices
 from kvtier_lmcache.rank import Rank
+from kvtier_lmcache.tasks import Batch
+
+Finish = Callable[[list[bool]], None]
+"""Gets an answer for each key, once, from any thread."""
 
 
 def holder(chunk_hash: bytes | int, ranks: int) -> int:
@@ -17,7 +22,9 @@ def holder(chunk_hash: bytes | int, ranks: int) -> int:
 
 
 class Ranks:
-    """``told`` gets a line when a rank goes or comes back. ``lines``, if given, one a minute.
+    """``rank_of`` a key of LMCache's is the index of the rank that has it, ``name`` what stands
+    behind that rank's prefix. ``told`` gets a line when a rank goes or comes back; ``lines``, if
+    given, one a minute.
 
     Connects to all of them at once; with ``only`` to that one, and to another when it is asked: an
     engine's worker has one rank, and W workers with connections to W ranks would be too many.
@@ -27,11 +34,15 @@ class Ranks:
         self,
         config: Config,
         *,
+        rank_of: Callable[[Any], int],
+        name: Callable[[Any], str],
         told: Callable[[str], None],
         lines: Callable[[str], None] | None = None,
         only: int | None = None,
     ) -> None:
         self._config = config
+        self._rank_of = rank_of
+        self._name = name
         self._told = told
         # Two ranks may have one address, with a prefix each.
         self._names = [f"{each}/{each.prefix}" for each in config.ranks]
@@ -47,6 +58,56 @@ class Ranks:
         if found is None:
             with self._lock:
                 found = self._ranks.get(rank) or self._made(rank)
+        return found
+
+    def look_up(self, keys: Sequence[Any], finish: Finish) -> None:
+        """Which of the keys are there."""
+        if not keys:
+            finish([])
+            return
+        batch = Batch(len(keys), finish)
+        for rank, (at, wire) in self._by_rank(keys).items():
+            self[rank].submit(
+                [
+                    Job(
+                        kind=Kind.LOOKUP,
+                        keys=wire[piece.start : piece.stop],
+                        done=batch.at(at[piece.start : piece.stop]),
+                    )
+                    for piece in slices(len(at), workers=self._config.workers)
+                ]
+            )
+
+    def move(self, kind: Kind, keys: Sequence[Any], objects: Sequence[Any], finish: Finish) -> None:
+        """Load the keys into the objects' buffers, or store them from there."""
+        if not keys:
+            finish([])
+            return
+        batch = Batch(len(keys), finish)
+        jobs = {
+            rank: [
+                Job(
+                    kind=kind,
+                    keys=(key,),
+                    done=batch.at((each,)),
+                    buffer=memoryview(objects[each].byte_array),
+                )
+                for each, key in zip(at, wire, strict=True)
+            ]
+            for rank, (at, wire) in self._by_rank(keys).items()
+        }
+        # All or none: LMCache frees the buffers of a task whose submission raised.
+        for rank, own in jobs.items():
+            self[rank].submit(own)
+
+    def _by_rank(self, keys: Sequence[Any]) -> dict[int, tuple[list[int], list[bytes]]]:
+        """By rank, the positions of its keys and what they are on the wire."""
+        found: dict[int, tuple[list[int], list[bytes]]] = {}
+        for position, key in enumerate(keys):
+            rank = self._rank_of(key)
+            at, wire = found.setdefault(rank, ([], []))
+            at.append(position)
+            wire.append(f"{self._config.ranks[rank].prefix}{SEPARATOR}{self._name(key)}".encode())
         return found
 
     def _made(self, rank: int) -> Rank:

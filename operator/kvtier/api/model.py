@@ -118,8 +118,8 @@ class ModelSpec(Model):
         json_schema_extra=_IDENTITY,
     )
     kv_cache_dtype: KVCacheDtype = Field(
-        description="Data type of the KV cache that engines really use. auto is refused: look"
-        " it up in the engine's log.",
+        description="Data type of the KV cache that engines really use; auto is none, the engine's"
+        " log names the real one.",
         json_schema_extra=_IDENTITY,
     )
     tokenizer_revision: str | None = Field(

@@ -31,9 +31,9 @@ What a change of an existing tier does:
   one rank loses the tier anyway. `paused` holds it back.
 - **{Change.NEXT_START.value}**: a rank that starts, for whatever reason, starts by it. Ranks that
   run and hold KV are left where they are; ranks that hold nothing move at once.
-- **{Change.GENERATION.value}**: KV of the old value must never be read with the new one. Refused
-  in this release: the condition `SpecValid` says so and the running ranks stay as they are. Make a
-  second tier.
+- **{Change.GENERATION.value}**: KV of the old value is never read with the new one. The tier gets
+  another generation, with a Secret of its own that engines must mount. No rank restarts. The old
+  generation serves until `rollout` says that it is over ([generations](generations.md)).
 - **{Change.REFUSED.value}**: the API server refuses it.
 
 ## Spec

@@ -44,6 +44,7 @@ from kvtier.api.pool import (
     Striping,
     Workload,
 )
+from kvtier.api.rollout import OnPoolDrift, Revocation, Rollout
 from kvtier.api.store import (
     Eviction,
     LabelMap,
@@ -85,11 +86,14 @@ __all__ = [
     "Model",
     "ModelSpec",
     "ObjectMeta",
+    "OnPoolDrift",
     "OnReject",
     "Parallelism",
     "Placement",
     "Pool",
     "PrefillRate",
+    "Revocation",
+    "Rollout",
     "Spread",
     "Store",
     "StoreVersion",
@@ -159,6 +163,10 @@ class KVCacheTierSpec(Model):
     placement: Placement = Field(
         default_factory=Placement,
         description="Topology and links.",
+    )
+    rollout: Rollout = Field(
+        default_factory=Rollout,
+        description="How a changed model replaces the one before it, and how credentials change.",
     )
     paused: StrictBool = Field(
         default=False,

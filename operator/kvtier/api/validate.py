@@ -15,6 +15,7 @@ from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.engine import MAX_L1_BYTES, MIN_L1_BYTES, MP_NEEDS_VLLM, Connector
 from kvtier.api.placement import MAX_BITS_PER_SECOND, MIN_BITS_PER_SECOND
 from kvtier.api.pool import MAX_REQUESTS_PER_SECOND, LengthQuantile
+from kvtier.api.rollout import MAX_DRAIN_SECONDS
 from kvtier.api.scalars import parse_duration, parse_quantity
 from kvtier.api.store import (
     MAX_CPU_CORES,
@@ -337,6 +338,13 @@ def _links(tier: KVCacheTier) -> list[str]:
     return found
 
 
+def _rollout(tier: KVCacheTier) -> list[str]:
+    rollout = tier.spec.rollout
+    if rollout.drain_seconds <= MAX_DRAIN_SECONDS:
+        return []
+    return [f"spec.rollout.drainTimeout: {rollout.drain_timeout} is above 168h; write one like 1h"]
+
+
 _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
     _name,
     _layout,
@@ -353,6 +361,7 @@ _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
     _pull_secrets,
     _tolerations,
     _links,
+    _rollout,
 )
 
 

@@ -73,6 +73,7 @@ def test_optional_objects_with_defaults_inside_default_to_empty() -> None:
     spec = ROOT["properties"]["spec"]["properties"]
     assert spec["workload"].get("default", {}) == {}
     assert spec["placement"]["default"] == {}
+    assert spec["rollout"]["default"] == {}
     assert spec["pool"]["properties"]["parallelism"]["default"] == {}
     assert spec["pool"]["properties"]["engine"]["default"] == {}
     assert "default" not in spec["model"]["properties"]["layout"]["properties"]["gqa"]

@@ -68,6 +68,10 @@ EDITS: dict[str, Any] = {
     "placement.links": [LINK],
     "placement.onReject": "Block",
     "placement.probe.interval": "1h",
+    "rollout.onPoolDrift": "NewGeneration",
+    "rollout.drainTimeout": "2h",
+    "rollout.credentialEpoch": 1,
+    "rollout.revocation": "Immediate",
     "paused": True,
 }
 
@@ -111,6 +115,7 @@ def test_a_change_does_what_the_page_says(path: str) -> None:
     documented = said["pool.parallelism.tensor" if path == "pool.parallelism" else path]
     if generation_id(before.spec) != generation_id(after.spec):
         assert documented == Change.GENERATION
+        assert restart_hash(before) == restart_hash(after), "the page says that no rank restarts"
     elif restart_hash(before) != restart_hash(after):
         assert documented == Change.ROLL
     elif template(before)["spec"] != template(after)["spec"] or path == "placement.within":

@@ -117,6 +117,10 @@ OTHER_EDITS: list[Mapping[str, Any]] = [
     {"placement.enforcement": "Required"},
     {"placement.spread": "None"},
     {"placement.links": [{"domain": "zone", "bitsPerSecond": "25G", "roundTrip": "50us"}]},
+    {"rollout.onPoolDrift": "NewGeneration"},
+    {"rollout.drainTimeout": "0s"},
+    {"rollout.credentialEpoch": 1},
+    {"rollout.revocation": "Immediate"},
     {"paused": True},
 ]
 
@@ -182,7 +186,7 @@ def test_every_field_of_model_and_pool_is_in_one_of_the_tables() -> None:
     decided = {path for edits in (*IDENTITY_EDITS, *OTHER_EDITS) for path in edits}
     decided |= {"pool.engine.connector", "pool.engine.version"}  # One value each so far.
     fields = KVCacheTierSpec.model_fields
-    for part in ("model", "pool", "workload", "store", "placement"):
+    for part in ("model", "pool", "workload", "store", "placement", "rollout"):
         model = fields[part].annotation
         assert model is not None
         for name, info in model.model_fields.items():

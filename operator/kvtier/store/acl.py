@@ -6,8 +6,8 @@ from typing import Any
 from kvtier.store.protocol import REVISION_USER, AclUser, StoreError
 
 
-def check_load(users: Mapping[str, Sequence[str]]) -> None:
-    """Raises ValueError if loading would overwrite the proof of which file was loaded."""
+def check_users(users: Mapping[str, Sequence[str]]) -> None:
+    """Raises ValueError if setting them would overwrite the proof of which file was loaded."""
     if REVISION_USER in users:
         raise ValueError(f"{REVISION_USER} is the file's own: setting it would prove nothing")
 

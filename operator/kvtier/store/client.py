@@ -6,7 +6,9 @@ library's ``Connection`` and closes it on the first failure.
 """
 
 import asyncio
+import re
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -22,7 +24,7 @@ from valkey.exceptions import (
 )
 
 from kvtier.redact import redact
-from kvtier.store.acl import check_load, parse_getuser, revision
+from kvtier.store.acl import check_users, parse_getuser, revision
 from kvtier.store.protocol import (
     REVISION_USER,
     AclUser,
@@ -41,6 +43,9 @@ from kvtier.store.tls import EXPIRED, client_context, peer
 
 CONNECT_SECONDS = 2.0
 REPLY_SECONDS = 5.0
+# No name in CLIENT LIST can have a space in it.
+_SESSION_USER = re.compile(r" user=(\S+)")
+_NO_SUCH_USER = "No such user"
 
 
 def connector(
@@ -181,11 +186,19 @@ class ValkeyStore:
     async def acl_setuser(self, name: str, rules: Sequence[str]) -> None:
         await self._call("ACL SETUSER", name, *rules)
 
+    async def acl_setusers(self, users: Mapping[str, Sequence[str]]) -> None:
+        check_users(users)
+        if users:
+            await self._transaction(*_setusers(users))
+
+    async def acl_deluser(self, *names: str) -> int:
+        return int(await self._call("ACL DELUSER", *names)) if names else 0
+
     async def acl_load(self, users: Mapping[str, Sequence[str]]) -> str | None:
-        check_load(users)
+        check_users(users)
         replies = await self._transaction(
             ("ACL LOAD",),
-            *(("ACL SETUSER", name, *rules) for name, rules in users.items()),
+            *_setusers(users),
             ("ACL GETUSER", REVISION_USER),
         )
         return revision(parse_getuser(REVISION_USER, replies[-1]))
@@ -193,11 +206,32 @@ class ValkeyStore:
     async def acl_dryrun(self, name: str, *command: str) -> bool:
         return bool(await self._call("ACL DRYRUN", name, *command) == "OK")
 
-    async def _call(self, command: str, *arguments: str) -> Any:
+    async def client_kill(self, user: str) -> int:
+        try:
+            return int(await self._call("CLIENT KILL", "USER", user, "SKIPME", "yes"))
+        except StoreError as error:
+            if _NO_SUCH_USER in str(error):
+                return 0
+            raise
+
+    async def sessions(self) -> Counter[str]:
+        return Counter(_SESSION_USER.findall(await self._call("CLIENT LIST")))
+
+    async def scan(self, cursor: int, *, match: str, count: int) -> tuple[int, list[bytes]]:
+        words = (str(cursor), "MATCH", match, "COUNT", str(count))
+        # A key may be any bytes: decoded, it would be another key.
+        following, keys = await self._call("SCAN", *words, raw=True)
+        return int(following), list(keys)
+
+    async def unlink(self, *keys: str | bytes) -> int:
+        return int(await self._call("UNLINK", *keys)) if keys else 0
+
+    async def _call(self, command: str, *arguments: str | bytes, raw: bool = False) -> Any:
+        """The reply, its strings decoded unless it is to be ``raw``."""
         async with self._lock:
             with self._translated(command, *arguments):
                 await self._send([(command, *arguments)])
-                return await self._connection.read_response()
+                return await self._connection.read_response(disable_decoding=raw)
 
     async def _transaction(self, *commands: tuple[str, ...]) -> list[Any]:
         """Replies of ``commands`` run as one; raises the first error among them."""
@@ -224,7 +258,7 @@ class ValkeyStore:
         except ResponseError as error:
             return error
 
-    async def _send(self, commands: list[tuple[str, ...]]) -> None:
+    async def _send(self, commands: Sequence[tuple[str | bytes, ...]]) -> None:
         # The library would silently connect again, perhaps to another process.
         if not self._connection.is_connected:
             raise StoreUnreachable(f"{self._address}: the session is closed")
@@ -241,10 +275,11 @@ class ValkeyStore:
         return kind(f"{self._address}: its certificate is not trusted: {error.verify_message}")
 
     @contextmanager
-    def _translated(self, command: str, *arguments: str) -> Iterator[None]:
+    def _translated(self, command: str, *arguments: str | bytes) -> Iterator[None]:
         """Turn the library's errors into the protocol's; no text of the cause is kept."""
         # Servers repeat the rule they did not understand, and a rule may be a password.
-        secrets = [word[1:] for word in arguments if word[:1] in {">", "<", "#", "!"}]
+        texts = [word for word in arguments if isinstance(word, str)]
+        secrets = [word[1:] for word in texts if word[:1] in {">", "<", "#", "!"}]
         try:
             yield
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
@@ -256,3 +291,7 @@ class ValkeyStore:
                 raise self._untrusted(error.__context__) from None
             reason = str(error) or "no answer in time"
             raise StoreUnreachable(self._text(command, reason, *secrets)) from None
+
+
+def _setusers(users: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
+    return [("ACL SETUSER", name, *rules) for name, rules in users.items()]

@@ -4,6 +4,7 @@
 contract suite runs against both.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -148,6 +149,22 @@ class Store(Protocol):
         """Change one user by ACL rules; it is made (off, nothing allowed) if there is none."""
         ...
 
+    async def acl_setusers(self, users: Mapping[str, Sequence[str]]) -> None:
+        """Change several users in one transaction. Nothing of the ACL file is read.
+
+        Open sessions of the users stay open and have the new rules from their next command on.
+        ``users`` may not name ``_rev``. Raises StoreError if the server refuses a rule: that user
+        stays as it was, and the others are set all the same.
+        """
+        ...
+
+    async def acl_deluser(self, *names: str) -> int:
+        """Delete users and close their sessions; how many there were of them.
+
+        Raises StoreError for ``default``, which no server lets go; none is deleted then.
+        """
+        ...
+
     async def acl_load(self, users: Mapping[str, Sequence[str]]) -> str | None:
         """Load the ACL file and put ``users`` over it, in one transaction.
 
@@ -163,7 +180,33 @@ class Store(Protocol):
         ...
 
     async def acl_dryrun(self, name: str, *command: str) -> bool:
-        """Whether the user may run ``command``. Raises StoreError if there is no such user."""
+        """Whether the user's rules let it run ``command``. Raises StoreError if there is no such
+        user. That a user is off is not looked at: its open sessions go on running commands.
+        """
+        ...
+
+    async def client_kill(self, user: str) -> int:
+        """Close the sessions of a user, all but this one; how many there were."""
+        ...
+
+    async def sessions(self) -> Counter[str]:
+        """Number of open sessions by user name, this one included.
+
+        One that has not logged in counts for ``default``. Engine users' names are tokens.
+        """
+        ...
+
+    async def scan(self, cursor: int, *, match: str, count: int) -> tuple[int, list[bytes]]:
+        """One step of a walk through all keys: the next cursor and those that match.
+
+        A walk begins with cursor 0 and has ended when 0 comes back. It finds each key that is
+        there from its beginning to its end at least once. A step looks at about ``count`` keys;
+        ``match`` is a glob pattern.
+        """
+        ...
+
+    async def unlink(self, *keys: str | bytes) -> int:
+        """Remove keys; how many there were of them."""
         ...
 
 

@@ -12,6 +12,7 @@ from kvtier.generation.acl import acl_file
 from kvtier.generation.record import Record, new_record
 from kvtier.redact import new_token
 from kvtier.store.fake import FakeServer, FakeStores
+from kvtier.store.fake_server import as_text
 from kvtier.store.protocol import Address
 
 
@@ -48,6 +49,7 @@ def rank(request: pytest.FixtureRequest, tmp_path: Path, record: Record) -> Iter
         connect=FakeStores({address: fake}).connect,
         record=record,
         write_acl_file=lambda new: setattr(fake, "acl_file", new),
+        write_keys=lambda keys: fake.keys.update(map(as_text, keys)),
     )
 
 

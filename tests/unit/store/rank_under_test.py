@@ -1,9 +1,11 @@
 """A rank that the store tests talk to, whichever server answers."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from valkey import Valkey
 from valkey_servers import Server
 
 from kvtier.generation.acl import key_prefix, users
@@ -30,6 +32,7 @@ class RankUnderTest:
     connect: Connect
     record: Record
     write_acl_file: Callable[[str], object]
+    write_keys: Callable[[Iterable[bytes]], object]
 
     @property
     def engine(self) -> str:
@@ -59,4 +62,19 @@ def on_server(server: Server, record: Record) -> RankUnderTest:
         connect=connector(connect_seconds=2, reply_seconds=5),
         record=record,
         write_acl_file=server.acl_file.write_text,
+        write_keys=partial(write_keys, server.port, record.operator_token),
     )
+
+
+def write_keys(port: int, operator_token: str, keys: Iterable[bytes], value: bytes = b"v") -> None:
+    """Store a value under each key, whosever it is: by a user that goes again."""
+    with Valkey(port=port, username="operator", password=operator_token) as operator:
+        operator.execute_command("ACL SETUSER", "writer", "on", "nopass", "~*", "+set")
+        with (
+            Valkey(port=port, username="writer", password="x", lib_name=None) as writer,
+            writer.pipeline(transaction=False) as pipeline,
+        ):
+            for key in keys:
+                pipeline.set(key, value)
+            pipeline.execute()
+        operator.execute_command("ACL DELUSER", "writer")

@@ -1,0 +1,105 @@
+"""Removing the keys of one generation from a rank that serves others meanwhile.
+
+Valkey runs one command at a time, and frees a string within UNLINK, whatever its size: only
+collections are freed beside the main thread. So each command is kept short, and between two of
+them the server has a multiple of that time for everybody else.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kvtier.store.protocol import Store
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much of a server a purge may take.
+
+    ``share``: the part of the time in which one of its commands is under way (0 to 1). ``scan``:
+    about how many keys a SCAN looks at. An UNLINK removes 1 to ``unlink`` keys, as many as take
+    about ``turn`` seconds longer than a SCAN: freeing 4 KiB takes a server two microseconds, 8 MiB
+    over a millisecond where its allocator gives the memory back at once.
+    """
+
+    share: float = 0.2
+    scan: int = 100
+    unlink: int = 100
+    turn: float = 0.001
+
+    def pause(self, took: float) -> float:
+        """Seconds to leave the server alone after a command that took so many."""
+        return took * (1 / self.share - 1)
+
+    def batch(self, keys: int, *, longer: float) -> int:
+        """Keys of the next UNLINK, after one of ``keys`` took so much longer than a SCAN."""
+        if longer > self.turn:
+            return max(1, keys // 2)
+        return min(self.unlink, keys * 2) if longer < self.turn / 2 else keys
+
+
+DEFAULT_PACE = Pace()
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What a purge did.
+
+    ``whole``: all keys were walked through, so none is left that was there when it began; if not,
+    it stopped because nobody leads any more. ``steps`` are SCANs, ``seconds`` all it took.
+    """
+
+    keys: int
+    steps: int
+    seconds: float
+    whole: bool
+
+
+async def purge(
+    store: Store,
+    *,
+    prefix: str,
+    leads: Callable[[], bool],
+    pace: Pace = DEFAULT_PACE,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = asyncio.sleep,
+) -> Purged:
+    """Walk once through all keys and remove those under ``prefix``.
+
+    Nobody may store under ``prefix`` any more, or some are left. ``leads`` is asked before each
+    command; once it is False none follows. Raises what Store does: what was removed until then
+    stays removed, and another purge begins anew.
+    """
+    begun = clock()
+    head = f"{prefix}@".encode()
+    removed = steps = cursor = 0
+    batch = 1
+
+    def done(*, whole: bool) -> Purged:
+        return Purged(keys=removed, steps=steps, seconds=clock() - begun, whole=whole)
+
+    while leads():
+        sent = clock()
+        cursor, found = await store.scan(cursor, match=f"{prefix}@*", count=pace.scan)
+        scan_took = clock() - sent
+        steps += 1
+        await sleep(pace.pause(scan_took))
+        # The pattern is what the server looks for; what goes is decided here.
+        keys = [key for key in found if key.startswith(head)]
+        while keys:
+            if not leads():
+                return done(whole=False)
+            part, keys = keys[:batch], keys[batch:]
+            sent = clock()
+            removed += await store.unlink(*part)
+            took = clock() - sent
+            if len(part) == batch:
+                batch = pace.batch(batch, longer=took - scan_took)
+            await sleep(pace.pause(took))
+        if cursor == 0:
+            return done(whole=True)
+    return done(whole=False)

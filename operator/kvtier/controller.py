@@ -17,6 +17,7 @@ from kvtier.cluster.client import AioCluster
 from kvtier.cluster.protocol import POD
 from kvtier.plan.lost_nodes import node_facts
 from kvtier.plan.placement import engine_of
+from kvtier.plan.pool import digest_of, has_ended
 from kvtier.plan.probing import REQUESTED
 from kvtier.reconcile.memory import Key, Memory
 from kvtier.reconcile.placing import ENGINE
@@ -81,8 +82,8 @@ class Watcher:
         self._queue.add(key, dirty=frozenset({obj["kind"]}), delay=0.0 if deleted else DEBOUNCE)
 
     def on_engine(self, event: Mapping[str, Any]) -> None:
-        """Enqueue the tier whose engine came, went, moved or became ready; nothing else of a pod
-        matters. One whose label was taken away is known by its name."""
+        """Enqueue the tier whose engine came, went, moved, became ready or may run another model;
+        nothing else of a pod matters. One whose label was taken away is known by its name."""
         pod = event["object"]
         metadata = pod["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
@@ -90,7 +91,8 @@ class Watcher:
         own = (namespace, labelled) if labelled and event["type"] != "DELETED" else None
         for key in {*self._memory.tiers_with_engine(namespace, name), *([own] if own else [])}:
             engine = engine_of(pod) if key == own else None
-            if not self._memory.is_known_engine(key, name, engine):
+            digest = digest_of(pod) if key == own and not has_ended(pod) else None
+            if not self._memory.is_known_engine(key, name, engine, digest=digest):
                 self._queue.add(key, dirty=frozenset({ENGINE}), delay=DEBOUNCE)
 
     def on_node(self, event: Mapping[str, Any]) -> None:

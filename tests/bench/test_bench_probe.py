@@ -113,7 +113,7 @@ def by_probe(ranks: Ranks, *, size: int) -> float:
 @contextmanager
 def stored(ranks: Ranks, *, size: int, count: int = 4) -> Iterator[list[bytes]]:
     """Values under an engine's prefix."""
-    keys = [f"{key_prefix(ranks.record.live.id, 0)}@{n}".encode() for n in range(count)]
+    keys = [f"{key_prefix(ranks.record.current.id, 0)}@{n}".encode() for n in range(count)]
     with engine(ranks) as client:
         for key in keys:
             client.set(key, bytes(size))
@@ -121,13 +121,13 @@ def stored(ranks: Ranks, *, size: int, count: int = 4) -> Iterator[list[bytes]]:
 
 
 def engine(ranks: Ranks) -> valkey.Valkey:
-    token = ranks.record.live.token
+    token = ranks.record.current.token
     return valkey.Valkey(port=ranks.servers[0].port, username=token, password=token, lib_name=None)
 
 
 def by_sockets(ranks: Ranks, *, size: int) -> float:
     """GET and ``recv_into``, nothing looked at, as many connections as the probe has."""
-    port, token = ranks.servers[0].port, ranks.record.live.token
+    port, token = ranks.servers[0].port, ranks.record.current.token
 
     def open_() -> Opened:
         return plain_reader(port, size=size, user=token, password=token)
@@ -150,7 +150,7 @@ def by_benchmark(ranks: Ranks, *, size: int) -> float:
     """valkey-benchmark of the local cluster's image, one connection each."""
     with stored(ranks, size=size) as keys:
         count = max(4, TOTAL_BYTES // size)
-        token = ranks.record.live.token
+        token = ranks.record.current.token
         begun = time.perf_counter()
         subprocess.run(
             [
@@ -166,7 +166,7 @@ def by_benchmark(ranks: Ranks, *, size: int) -> float:
 
 
 def glide_client(ranks: Ranks) -> Any:
-    token = ranks.record.live.token
+    token = ranks.record.current.token
     return GlideClient.create(
         GlideClientConfiguration(
             [NodeAddress("127.0.0.1", ranks.servers[0].port)],

@@ -88,7 +88,7 @@ class Rank:
     def forbid(self) -> None:
         """The engine's user loses its keys, as when kvtier fences a generation."""
         with self._operator() as operator:
-            operator.execute_command("ACL", "SETUSER", self._record.live.token, "resetkeys")
+            operator.execute_command("ACL", "SETUSER", self._record.current.token, "resetkeys")
 
     def flush(self) -> None:
         with self._operator() as operator:

@@ -146,8 +146,8 @@ def check_adapter(found: Mapping[str, Any], secret: Secret, *, ranks: range) -> 
     (rank,) = ranks
     assert found["class"] == "ValkeyL2AdapterConfig"
     fields = found["fields"]
-    assert fields["username"] == fields["password"] == secret.record.live.token
-    assert fields["key_prefix"] == f"kvt-{secret.record.live.id}-r{rank}"
+    assert fields["username"] == fields["password"] == secret.record.current.token
+    assert fields["key_prefix"] == f"kvt-{secret.record.current.id}-r{rank}"
     assert fields["tls_enable"] == str(secret.tier.spec.store.tls is not None)
     assert float(fields["request_timeout"]) == transport(secret.tier.spec).request_timeout
 
@@ -165,7 +165,7 @@ def check_plugin(found: Mapping[str, Any], secret: Secret, *, ranks: range) -> N
     tls = secret.tier.spec.store.tls is not None
     assert config["ca"] == (str(secret.home / "ca.crt") if tls else "None")
     for rank in range(secret.tier.spec.pool.ranks):
-        named = f"'kvt-{secret.record.live.id}-r{rank}'" in config["ranks"]
+        named = f"'kvt-{secret.record.current.id}-r{rank}'" in config["ranks"]
         assert named == (rank in ranks)
 
 

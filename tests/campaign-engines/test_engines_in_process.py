@@ -66,7 +66,7 @@ def test_what_the_workers_of_an_engine_store_those_of_another_get(
         assert not [line for line in complaints if "nknown config" in line]
         assert not [line for line in complaints if "ERROR" in line]
         for number, rank in enumerate(tier.ranks):
-            prefix = key_prefix(tier.record.live.id, number)
+            prefix = key_prefix(tier.record.current.id, number)
             mine = keys[number] if row.striping == "Shard" else hashed(keys, hashes, to=number)
             assert rank.keys() == sorted(f"{prefix}@{key}" for key in mine)
         with tier.workers(*both(tier.publish("second"))) as second:
@@ -95,7 +95,7 @@ def test_of_latents_worker_0_stores_and_gets_for_all(new_tier: NewTier) -> None:
             first[1].store(2, there=False)
             keys, hashes = first[0].keys(1), first[0].hashes(1)
         for number, rank in enumerate(tier.ranks):
-            prefix = key_prefix(tier.record.live.id, number)
+            prefix = key_prefix(tier.record.current.id, number)
             mine = hashed([keys], hashes, to=number)
             assert rank.keys() == sorted(f"{prefix}@{key}" for key in mine), "of worker 0 alone"
         with tier.workers((0, tier.publish("second"))) as (second,):

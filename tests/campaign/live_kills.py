@@ -181,7 +181,7 @@ class Ground:
         found: dict[str, str] = {}
         if RECORD_KEY in data:
             record = from_json(base64.b64decode(data[RECORD_KEY]))
-            found = {"operator": record.operator_token, "engine": record.live.token}
+            found = {"operator": record.operator_token, "engine": record.current.token}
             if record.probe_token is not None:
                 found["probe"] = record.probe_token
         elif TOKEN_KEY in data:

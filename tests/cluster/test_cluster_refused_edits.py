@@ -2,10 +2,9 @@
 
 import pytest
 
-from livecluster.audit import described
 from livecluster.cluster import Failed
 from livecluster.fixtures import NewTier
-from livecluster.installation import RESYNC, Installation
+from livecluster.installation import RESYNC
 from livecluster.tier import Tier
 from livecluster.waiting import never
 
@@ -19,32 +18,6 @@ def served(new_tier: NewTier) -> Tier:
     tier.wait_ready()
     tier.engine().store(chunks=CHUNKS)
     return tier
-
-
-def test_another_model_revision_is_refused_and_undoing_it_heals_the_tier(
-    new_tier: NewTier, kvtier: Installation
-) -> None:
-    tier = served(new_tier)
-    before, tokens = tier.containers(), tier.tokens()
-    begin = kvtier.cluster.audit.mark()
-    tier.patch({"model": {"revision": "2"}})
-    shown = tier.wait("SpecValid", "False", reason="GenerationChangeNotSupported")
-    assert "Undo the change" in shown["message"]
-    tier.wait("Ready", "False")
-    never(lambda: tier.containers() != before, seconds=2 * RESYNC, what="a rank restarted")
-    # Engines go on: the tier still names the Secret of the generation that its ranks serve.
-    assert tier.engine().hits(chunks=CHUNKS) == {0: CHUNKS, 1: CHUNKS}
-    tier.patch({"model": {"revision": "1"}})
-    tier.wait_ready()
-    assert tier.containers() == before
-    assert tier.tokens() == tokens
-    writes = [
-        request
-        for request in kvtier.requests(begin)
-        if request.is_write and request.namespace == tier.namespace
-    ]
-    beside = [each for each in writes if each.resource not in (STATUS, "events")]
-    assert beside == [], described(beside, keep=lambda _: True)
 
 
 @pytest.mark.parametrize(

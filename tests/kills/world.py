@@ -148,7 +148,7 @@ class World:
         self._changes = 0
         self.cluster.watch(self._on_change)
         self.cluster.faults.append(self.gate.on_request)
-        self.stores.strikes.append(self.gate.on_store)
+        self.stores.strikes += [self.gate.on_store, self._note_store]
         self._start_process()
 
     def save(self) -> bytes:
@@ -267,6 +267,12 @@ class World:
         elif obj["kind"] == SECRET.kind and event != "DELETED":
             self._note_tokens(obj)
 
+    def _note_store(self, address: Address, call: str, when: When) -> None:
+        """After what changes a rank more may come: a kubelet brings its file later."""
+        del address
+        if when == "after" and call in ("acl_setusers", "acl_load", "config_set", "unlink"):
+            self._quiet_since = self.clock.seconds
+
     def _note_tokens(self, secret: Object) -> None:
         metadata = secret["metadata"]
         owner = "".join(each["uid"] for each in metadata.get("ownerReferences", []))
@@ -337,13 +343,16 @@ class World:
         host = pod["status"].get("podIP", "")
         address = Address(host=host)
         uid, labels = pod["metadata"]["uid"], pod["metadata"]["labels"]
-        if not host or self._served.get(address) == uid:
+        secret = self.cluster.peek(SECRET, KEY[0], acl_name(labels[TIER_LABEL]))
+        if not host or secret is None:
+            return
+        text = base64.b64decode(secret["data"][acl_key(int(labels[RANK_LABEL]))]).decode()
+        if self._served.get(address) == uid:
+            # The kubelet brings what is new to the file that a running server may load.
+            self.stores.servers[address].acl_file = text
             return
         self._served[address] = uid
-        secret = self.cluster.peek(SECRET, KEY[0], acl_name(labels[TIER_LABEL]))
-        assert secret is not None
-        text = secret["data"][acl_key(int(labels[RANK_LABEL]))]
         self.stores.servers[address] = FakeServer(
-            acl_file=base64.b64decode(text).decode(),
+            acl_file=text,
             settings=read_conf(self.cluster, namespace=KEY[0], tier=labels[TIER_LABEL]),
         )

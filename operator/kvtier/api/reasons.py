@@ -17,7 +17,6 @@ EARNING_ITS_KEEP: Final = "EarningItsKeep"
 # SpecValid
 VALID: Final = "Valid"
 INVALID_SPEC: Final = "InvalidSpec"
-GENERATION_CHANGE_NOT_SUPPORTED: Final = "GenerationChangeNotSupported"
 
 # StoreReady
 ALL_RANKS_READY: Final = "AllRanksReady"
@@ -50,6 +49,9 @@ TLS_SECRET_NOT_USABLE: Final = (
 LIVE: Final = "Live"
 RECORD_UNREADABLE: Final = "RecordUnreadable"
 NOT_PUBLISHED: Final = "NotPublished"
+GENERATION_FENCED: Final = "GenerationFenced"
+GENERATION_CONTAMINATED: Final = "GenerationContaminated"
+POOL_DRIFTED: Final = "PoolDrifted"
 
 # Ready
 TIER_READY: Final = "TierReady"
@@ -144,6 +146,11 @@ NODE_LOST: Final = "NodeLost"
 DOMAIN_CHOSEN: Final = "DomainChosen"
 MOVING_RANKS: Final = "MovingRanks"
 CERTIFICATE_RELOADED: Final = "CertificateReloaded"
+GENERATION_LIVE: Final = "GenerationLive"
+GENERATION_PENDING: Final = "GenerationPending"
+GENERATION_PURGED: Final = "GenerationPurged"
+GENERATION_GONE: Final = "GenerationGone"
+CREDENTIALS_ROTATED: Final = "CredentialsRotated"
 VERDICT_CHANGED: Final = "VerdictChanged"
 PROBED: Final = "Probed"
 PROBE_FAILED: Final = "ProbeFailed"
@@ -160,13 +167,20 @@ EVENT_REASONS: Final = (
     DOMAIN_CHOSEN,
     MOVING_RANKS,
     CERTIFICATE_RELOADED,
+    GENERATION_LIVE,
+    GENERATION_PENDING,
+    GENERATION_FENCED,
+    GENERATION_CONTAMINATED,
+    GENERATION_PURGED,
+    GENERATION_GONE,
+    CREDENTIALS_ROTATED,
     VERDICT_CHANGED,
     PROBED,
     PROBE_FAILED,
 )
 
 CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
-    SPEC_VALID: (VALID, INVALID_SPEC, GENERATION_CHANGE_NOT_SUPPORTED, RECORD_UNREADABLE),
+    SPEC_VALID: (VALID, INVALID_SPEC, RECORD_UNREADABLE),
     STORE_READY: (
         ALL_RANKS_READY,
         RANKS_NOT_READY,
@@ -179,7 +193,13 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         *TLS_SECRET_NOT_USABLE,
         TLS_RANK_UNTRUSTED,
     ),
-    GENERATION_CURRENT: (LIVE, NOT_PUBLISHED),
+    GENERATION_CURRENT: (
+        LIVE,
+        NOT_PUBLISHED,
+        GENERATION_FENCED,
+        GENERATION_CONTAMINATED,
+        POOL_DRIFTED,
+    ),
     READY: (TIER_READY, NOT_READY),
     PLACEMENT_ACCEPTED: (
         ACCEPTED,

@@ -161,7 +161,23 @@ class GenerationStatus(Model):
     id: str = Field(
         min_length=12, max_length=12, pattern="^[0-9a-f]{12}$", description="Its identity's hash."
     )
-    state: str = Field(max_length=32, description="Live is the one that engines use.")
+    state: str = Field(
+        max_length=32,
+        description="Live: the spec names it. Pending: made for engines that run another identity."
+        " Draining: still readable. Fenced, Contaminated: no access, its keys are being deleted."
+        " Purged: it has none.",
+    )
+    cause: Literal["Drained", "SaltChanged", "Contaminated", "PoolDrifted"] | None = Field(
+        default=None, description="Why it lost its access."
+    )
+    since: str | None = Field(
+        default=None,
+        description="When it came into this state.",
+        json_schema_extra={"format": "date-time"},
+    )
+    message: str | None = Field(
+        default=None, max_length=MAX_MESSAGE, description="What has to happen until its next state."
+    )
 
 
 class KVCacheTierStatus(Model):

@@ -20,7 +20,7 @@ COMMANDS: Final = {
     "plan": "judge a tier, applied or not: does fetching beat recomputing?",
     "layout": "print the layout to write into a tier, from a model's config.json",
     "render": "print every object that kvtier would create for a tier",
-    "generation": "print the generation of a tier's KV or its Secret's name, or what an edit changes",
+    "generation": "print the generation of a tier's KV, its Secret's name, or what an edit changes",
     "status": "show one tier of a cluster: verdict, figures, ranks, findings",
     "probe": "measure the link between a tier's engines and its ranks now",
     "try": "run a tier's ranks on this machine for a moment, and measure them",

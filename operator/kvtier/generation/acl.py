@@ -7,6 +7,7 @@ that put a running rank right.
 
 import hashlib
 
+from kvtier.generation.entry import Retirement
 from kvtier.generation.record import Record
 
 DEFAULT_USER = "default"
@@ -77,14 +78,37 @@ def users(record: Record, *, rank: int) -> dict[str, tuple[str, ...]]:
             *_allow(PROBE_COMMANDS),
         )
     for entry in record.generations:
-        rules[entry.token] = (
-            "reset",
-            "on",
-            _password(entry.token),
-            f"~{key_prefix(entry.id, rank)}@*",
-            *_allow(ENGINE_COMMANDS),
-        )
+        keys = (f"~{key_prefix(entry.id, rank)}@*",) if entry.has_access else ()
+        rules[entry.token] = _engine(entry.token, keys)
+        for each in entry.retired:
+            match each.state:
+                case Retirement.VALID:
+                    rules[each.token] = _engine(each.token, keys)
+                case Retirement.FENCED:
+                    rules[each.token] = _engine(each.token, ())
+                case Retirement.REVOKED:
+                    rules[each.token] = ("reset",)
     return rules
+
+
+def revoked_tokens(record: Record) -> tuple[str, ...]:
+    """Names of users that are off, whose open sessions are to end."""
+    return tuple(
+        each.token
+        for entry in record.generations
+        for each in entry.retired
+        if each.state is Retirement.REVOKED
+    )
+
+
+def fenced_tokens(record: Record) -> dict[str, str]:
+    """Engine users that must not reach a key -> the generation that they are of."""
+    return {token: entry.id for entry in record.generations for token in entry.fenced_tokens()}
+
+
+def _engine(token: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """A user without keys still connects, and finds nothing: every look-up is a miss at once."""
+    return ("reset", "on", _password(token), *keys, *_allow(ENGINE_COMMANDS))
 
 
 def acl_file(record: Record, *, rank: int) -> str:

@@ -7,18 +7,26 @@ The tier's status is a projection of it and can be lost.
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kvtier.api.types import KVCacheTierSpec
+from kvtier.generation.entry import (
+    Cause,
+    GenerationEntry,
+    GenerationState,
+    RetiredToken,
+    Retirement,
+)
 from kvtier.generation.identity import IDENTITY_VERSION, id_of, identity
 from kvtier.placement.domain import Domain
 
 # A token is a user name and a password in an ACL file, a line of a shell's environment and a
 # string in JSON: characters that need quoting in any of them are out.
 TOKEN_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,127}")
+ID_PATTERN = re.compile(r"[0-9a-f]{12}")
+MOST_SECONDS = 1e9
 RESERVED_NAMES = frozenset({"default", "health", "operator", "probe", "limiter"})
 
 
@@ -30,43 +38,42 @@ class LaterRecord(InvalidRecord):
     """A record that a later release wrote: it may hold a fence that this one cannot read."""
 
 
-class GenerationState(StrEnum):
-    """Where a generation is in its life."""
-
-    LIVE = "Live"
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationEntry:
-    """One generation. ``token`` is both name and password of its engine user."""
-
-    id: str
-    state: GenerationState
-    token: str = field(repr=False)
-    identity: Mapping[str, Any] = field(repr=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """All generations of a tier, oldest first; at most one is Live.
 
+    ``current_id`` names the one that the spec asked for last: it is Live unless it was fenced.
     ``probe_token`` is None in a record of a release that had no probe. ``domain`` is the one that
-    the first Ready engines chose, None before that.
+    the first Ready engines chose, None before that. ``credential_epoch`` is the one of the spec
+    that the tokens were made for.
     """
 
     identity_version: int
     operator_token: str = field(repr=False)
     generations: tuple[GenerationEntry, ...]
+    current_id: str
     probe_token: str | None = field(default=None, repr=False)
     domain: Domain | None = None
+    credential_epoch: int = 0
 
     @property
-    def live(self) -> GenerationEntry:
-        """The generation that engines are to use. Raises InvalidRecord if there is none."""
-        for entry in self.generations:
-            if entry.state is GenerationState.LIVE:
-                return entry
-        raise InvalidRecord("the record names no Live generation")
+    def current(self) -> GenerationEntry:
+        """The generation that engines are to use."""
+        return next(entry for entry in self.generations if entry.id == self.current_id)
+
+    def find(self, generation: str) -> GenerationEntry | None:
+        return next((entry for entry in self.generations if entry.id == generation), None)
+
+    def put(self, entry: GenerationEntry) -> "Record":
+        """The record with this entry in the place of the one with its id, or behind all."""
+        if self.find(entry.id) is None:
+            return replace(self, generations=(*self.generations, entry))
+        generations = tuple(entry if each.id == entry.id else each for each in self.generations)
+        return replace(self, generations=generations)
+
+    def without(self, generation: str) -> "Record":
+        kept = tuple(entry for entry in self.generations if entry.id != generation)
+        return replace(self, generations=kept)
 
 
 def new_record(
@@ -87,7 +94,9 @@ def new_record(
         identity_version=IDENTITY_VERSION,
         operator_token=_token(operator_token, "operator"),
         generations=(entry,),
+        current_id=entry.id,
         probe_token=None if probe_token is None else _token(probe_token, "probe"),
+        credential_epoch=spec.rollout.credential_epoch,
     )
 
 
@@ -96,21 +105,42 @@ def to_json(record: Record) -> str:
     document: dict[str, Any] = {
         "identityVersion": record.identity_version,
         "operatorToken": record.operator_token,
-        "generations": [
-            {
-                "id": entry.id,
-                "state": entry.state.value,
-                "token": entry.token,
-                "identity": dict(entry.identity),
-            }
-            for entry in record.generations
-        ],
+        "generations": [_document(entry) for entry in record.generations],
     }
+    # What has its first value is left out: a record of an earlier release stays as it is.
+    if record.current.state is not GenerationState.LIVE:
+        document["current"] = record.current_id
+    if record.credential_epoch:
+        document["credentialEpoch"] = record.credential_epoch
     if record.probe_token is not None:
         document["probeToken"] = record.probe_token
     if record.domain is not None:
         document["domain"] = asdict(record.domain)
     return json.dumps(document, sort_keys=True, indent=1) + "\n"
+
+
+def _document(entry: GenerationEntry) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "id": entry.id,
+        "state": entry.state.value,
+        "token": entry.token,
+    }
+    if entry.identity is not None:
+        document["identity"] = dict(entry.identity)
+    if entry.cause is not None:
+        document["cause"] = entry.cause.value
+    if entry.since is not None:
+        document["since"] = entry.since
+    if entry.drained:
+        document["drained"] = entry.drained
+    if entry.note is not None:
+        document["note"] = entry.note
+    if entry.retired:
+        document["retired"] = [
+            {"token": each.token, "state": each.state.value, "drained": each.drained}
+            for each in entry.retired
+        ]
+    return document
 
 
 def from_json(text: str | bytes) -> Record:
@@ -122,12 +152,15 @@ def from_json(text: str | bytes) -> Record:
     try:
         document = json.loads(text)
         probe_token = document.get("probeToken")
+        generations = tuple(_entry(item) for item in document["generations"])
         record = Record(
             identity_version=_integer(document["identityVersion"]),
             operator_token=_token(document["operatorToken"], "operator"),
-            generations=tuple(_entry(item) for item in document["generations"]),
+            generations=generations,
+            current_id=_current(document.get("current"), generations),
             probe_token=None if probe_token is None else _token(probe_token, "probe"),
             domain=_domain(document.get("domain")),
+            credential_epoch=_integer(document.get("credentialEpoch", 0)),
         )
     except InvalidRecord:
         raise
@@ -143,19 +176,58 @@ def from_json(text: str | bytes) -> Record:
     return record
 
 
+def _current(value: object, generations: Sequence[GenerationEntry]) -> str:
+    """The id of the one that the spec named last: where none is written, the only Live one's."""
+    live = [entry.id for entry in generations if entry.state is GenerationState.LIVE]
+    if len(live) > 1 or (value is None and not live):
+        raise InvalidRecord(f"the record has {len(live)} Live generations; it must have one")
+    found = live[0] if value is None else value
+    if not isinstance(found, str) or found not in {entry.id for entry in generations}:
+        raise InvalidRecord("the record names a current generation that it does not have")
+    return found
+
+
 def _entry(item: Mapping[str, Any]) -> GenerationEntry:
-    state = item["state"]
-    if state not in set(GenerationState):
+    state, cause = item["state"], item.get("cause")
+    if state not in set(GenerationState) or (cause is not None and cause not in set(Cause)):
         raise LaterRecord("the record has a generation in a state that this release lacks")
-    fields = item["identity"]
-    if not isinstance(fields, dict) or id_of(fields) != item["id"]:
+    fields = item.get("identity")
+    if fields is not None and (not isinstance(fields, dict) or id_of(fields) != item["id"]):
         raise InvalidRecord("the record has a generation whose id is not that of its identity")
+    if ID_PATTERN.fullmatch(item["id"]) is None:
+        raise InvalidRecord("the record has a generation whose id is none")
     return GenerationEntry(
         id=item["id"],
         state=GenerationState(state),
         token=_token(item["token"], "engine"),
         identity=fields,
+        cause=None if cause is None else Cause(cause),
+        since=_text(item.get("since")),
+        drained=_seconds(item.get("drained", 0.0)),
+        note=_text(item.get("note")),
+        retired=tuple(_retired(each) for each in item.get("retired", ())),
     )
+
+
+def _retired(item: Mapping[str, Any]) -> RetiredToken:
+    if item["state"] not in set(Retirement):
+        raise LaterRecord("the record has a token in a state that this release lacks")
+    return RetiredToken(
+        token=_token(item["token"], "engine"),
+        state=Retirement(item["state"]),
+        drained=_seconds(item.get("drained", 0.0)),
+    )
+
+
+def _text(value: object) -> str | None:
+    """What is only for people: anything else is nothing."""
+    return value if isinstance(value, str) else None
+
+
+def _seconds(value: object) -> float:
+    """A drain that cannot be read starts again: it fences later, never earlier."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if usable and 0 <= value < MOST_SECONDS else 0.0  # type: ignore[arg-type,operator]
 
 
 def _domain(value: object) -> Domain | None:
@@ -169,10 +241,9 @@ def _domain(value: object) -> Domain | None:
 
 
 def _check_generations(record: Record) -> None:
-    live = [entry for entry in record.generations if entry.state is GenerationState.LIVE]
-    if len(live) != 1:
-        raise InvalidRecord(f"the record has {len(live)} Live generations; it must have one")
-    names = [entry.token for entry in record.generations]
+    if len({entry.id for entry in record.generations}) != len(record.generations):
+        raise InvalidRecord("the record has one generation twice")
+    names = [token for entry in record.generations for token in entry.tokens()]
     if len(set(names)) != len(names):
         raise InvalidRecord("the record has two generations with one token")
 

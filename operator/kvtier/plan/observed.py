@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from kvtier.api.types import KIND, KVCacheTier
+from kvtier.generation.case import Fences
 from kvtier.generation.record import Record
 from kvtier.placement.findings import Finding
 from kvtier.placement.topology import Engine
@@ -43,13 +44,18 @@ def is_owned_by(obj: Object, uid: str) -> bool:
 class StoreFacts:
     """What one rank's Valkey answered.
 
-    ``config`` holds CONFIG GET readback, ``acl_revision`` what the server has loaded (None when it
-    has loaded none), ``certificate`` what it served (None without TLS), ``error`` why there is no
-    answer; ``untrusted``: because of its certificate.
+    ``config`` holds CONFIG GET readback, ``run_id`` names the run of the server, ``acl_revision``
+    what it has loaded (None when it has loaded none). ``users_set``: this run was told the record's
+    users, and no fenced one reaches a key; ``load_due``: enough time has passed since for the
+    kubelet to have brought the file. ``certificate`` is what it served (None without TLS),
+    ``error`` why there is no answer; ``untrusted``: because of its certificate.
     """
 
     config: Mapping[str, str] = field(default_factory=dict)
+    run_id: str = ""
     acl_revision: str | None = None
+    users_set: bool = False
+    load_due: bool = False
     certificate: PeerCertificate | None = None
     error: str | None = None
     untrusted: bool = False
@@ -100,7 +106,8 @@ class Observed:
 
     ``refusals`` say of ranks without a pod why they got none, where that is known. ``keys`` are
     those of the ranks that were asked how many they hold. ``candidates`` are the nodes that ranks
-    without one might run on, None where nobody asked.
+    without one might run on, None where nobody asked. ``leaving`` are generations whose Secret
+    nobody needs, ``fences`` what the ranks proved before this look.
     """
 
     tier: KVCacheTier
@@ -114,6 +121,8 @@ class Observed:
     engines: Sequence[Engine] = ()
     keys: Mapping[int, int] = field(default_factory=dict)
     candidates: Mapping[str, NodeFacts] | None = None
+    leaving: frozenset[str] = frozenset()
+    fences: Fences | None = None
 
 
 class EventType(StrEnum):
@@ -156,6 +165,13 @@ class SetConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SetUsers:
+    """Give one rank the record's users at once, without its file, and prove what is fenced."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadAcl:
     """Make one rank load its ACL file, in one transaction with the users of the record."""
 
@@ -170,7 +186,7 @@ class ReloadCertificate:
     fingerprint: str
 
 
-StoreAction = SetConfig | LoadAcl | ReloadCertificate
+StoreAction = SetConfig | SetUsers | LoadAcl | ReloadCertificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +242,7 @@ class Plan:
     ``conflicts`` are names that others have, ``leftovers`` names that a deleted tier of the same
     name still has. ``outdated`` are the ranks whose pods were not made from what the spec asks for.
     ``restart_reason`` is the field whose change asks for the restart that is due, if one is known.
+    ``unneeded`` are Secrets of generations that nobody uses any more.
     ``pending`` says what is not done while the tier is paused, ``missing`` which children that
     leaves out. ``waits_for`` is (reason, message) of why nothing is made or restarted that mounts
     the TLS Secret, ``rejected`` why nothing is made at all.
@@ -241,6 +258,7 @@ class Plan:
     conflicts: tuple[ChildKey, ...] = ()
     leftovers: tuple[ChildKey, ...] = ()
     outdated: tuple[int, ...] = ()
+    unneeded: tuple[Delete, ...] = ()
     restart_reason: str | None = None
     pending: tuple[str, ...] = ()
     missing: tuple[ChildKey, ...] = ()

@@ -5,10 +5,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from kvtier.breakeven.words import counted
-from kvtier.generation.acl import acl_revision
+from kvtier.generation.acl import acl_revision, fenced_tokens
+from kvtier.generation.record import Record
 from kvtier.placement.findings import Finding
 from kvtier.plan import tls
 from kvtier.plan.children import ChildPlan, plan_children, restart_field
+from kvtier.plan.generations import fence_applies, other_secrets, unneeded, while_paused
 from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import (
     ChildKey,
@@ -20,7 +22,9 @@ from kvtier.plan.observed import (
     RankState,
     ReloadCertificate,
     SetConfig,
+    SetUsers,
     StoreAction,
+    StoreFacts,
     child_key,
     is_owned_by,
 )
@@ -34,11 +38,14 @@ CONFLICT_RETRY = 30.0
 """Seconds until a taken name is looked at again: its deletion sends kvtier no event."""
 LEFTOVER_RETRY = 1.0
 """Seconds until it is looked again whether a deleted tier of the same name has let go of a name."""
+FENCE_RETRY = 1.0
+"""Seconds until a rank that could restart with an old ACL file is looked at again."""
 STORE_RETRY = 5.0
 """Seconds until a rank that did not answer, or has not got its new ACL file yet, is asked again."""
 _VERBS = {
     SetConfig: "change settings",
-    LoadAcl: "change users",
+    SetUsers: "change users",
+    LoadAcl: "load users",
     ReloadCertificate: "give engines the CA of the renewed certificate, then load the certificate",
 }
 
@@ -66,6 +73,7 @@ def make_plan(
     published = tls.published_ca(tier, observed.children)
     ca = tls.engine_ca(observed, ranks, published=published)
     intents = render(tier, observed.record, settings=settings, ca=ca)
+    intents += other_secrets(observed, ca=ca)
     children = plan_children(intents, live=observed.children, tier=tier)
     waits_for = tls.waiting(observed)
     if waits_for:
@@ -86,6 +94,7 @@ def make_plan(
     done = actions
     if tier.spec.paused:
         done = tls.while_paused(actions, facts=observed.tls, published=published)
+        done += while_paused(observed.record, actions)
     retry = _requeue(observed, children, actions=done)
     if waits_for:
         retry = min(retry or tls.TLS_RETRY, tls.TLS_RETRY)
@@ -105,6 +114,8 @@ def make_plan(
     if tier.spec.paused:
         return replace(
             common,
+            # A fence is no change that waits: what is written is the record, and nothing else.
+            applies=fence_applies(tier, observed.record, children),
             pending=_described(
                 children,
                 actions=[action for action in actions if action not in done],
@@ -116,6 +127,7 @@ def make_plan(
         common,
         creates=children.creates,
         applies=children.applies,
+        unneeded=unneeded(observed),
         restarts=pods,
         moves=moved,
         restart_reason=reason,
@@ -140,12 +152,11 @@ def _store_actions(
         facts = observed.stores.get(state.rank)
         if facts is None or facts.error is not None:
             continue
+        actions += _user_actions(observed.record, state.rank, facts)
         if state.rank in outdated:
             # It is about to restart, and until then its memory limit is the old one: a larger
             # maxmemory would be more than it has.
             continue
-        if facts.acl_revision != acl_revision(observed.record, rank=state.rank):
-            actions.append(LoadAcl(rank=state.rank))
         actions += tls.reload(observed, state.rank, facts)
         changed = differing(wanted, facts.config)
         if changed:
@@ -155,10 +166,26 @@ def _store_actions(
     return tuple(actions)
 
 
+def _user_actions(record: Record, rank: int, facts: StoreFacts) -> list[StoreAction]:
+    """Users at once, the file when the kubelet may have brought it: loading an old one makes users
+    anew that it has and others not, if only for the length of the transaction."""
+    loaded = facts.acl_revision == acl_revision(record, rank=rank)
+    if not facts.users_set and (not loaded or fenced_tokens(record)):
+        return [SetUsers(rank=rank)]
+    return [LoadAcl(rank=rank)] if not loaded and facts.load_due else []
+
+
 def _requeue(
     observed: Observed, children: ChildPlan, *, actions: Sequence[StoreAction]
 ) -> float | None:
-    if actions or any(facts.error for facts in observed.stores.values()):
+    late = any(
+        facts.error or facts.acl_revision != acl_revision(observed.record, rank=rank)
+        for rank, facts in observed.stores.items()
+    )
+    if late and any(fenced_tokens(observed.record)):
+        # A rank that restarts now starts with users that the record has fenced.
+        return FENCE_RETRY
+    if actions or late:
         return STORE_RETRY
     if children.leftovers:
         return LEFTOVER_RETRY

@@ -12,7 +12,8 @@ from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import two_digits
 from kvtier.placement.findings import Finding
 from kvtier.placement.judgement import Judgement
-from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState, is_owned_by
+from kvtier.plan.generations import generation_current, rows
+from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState
 from kvtier.plan.placement import domain_of
 from kvtier.plan.verdict import earning_its_keep, placement_accepted
 from kvtier.plan.waiting import not_ready
@@ -45,7 +46,7 @@ def project(
 ) -> dict[str, Any]:
     """The whole status of a tier whose spec is accepted. ``now`` is RFC 3339."""
     tier, assessment = observed.tier, judgement.assessment
-    live = observed.record.live
+    current = observed.record.current
     ready = sum(state.ready for state in plan.ranks)
     spec_valid = Condition(
         type=reasons.SPEC_VALID,
@@ -54,7 +55,7 @@ def project(
         message="The spec is accepted.",
     )
     store = _store_ready(observed, plan=plan, outcome=outcome, ready=ready)
-    generation = _generation_current(observed, outcome)
+    generation = generation_current(observed, created=outcome.created)
     conditions = (
         spec_valid,
         store,
@@ -72,10 +73,8 @@ def project(
         ],
         "breakEven": assessment.status(held=held_tokens(tier.spec)),
         "verdict": judgement.shown.verdict.value,
-        "generations": [
-            {"id": entry.id, "state": entry.state} for entry in observed.record.generations
-        ],
-        "engineSecret": engine_secret_name(tier.metadata.name, live.id),
+        "generations": rows(observed),
+        "engineSecret": engine_secret_name(tier.metadata.name, current.id),
     }
     if judgement.findings:
         status["findings"] = [_finding(each) for each in judgement.findings[:MAX_FINDINGS]]
@@ -255,27 +254,6 @@ def _untrusted(plan: Plan, outcome: Outcome, *, tier: KVCacheTier, tls: Tls) -> 
         f"{why}. Neither the CA in Secret {tls.secret_name} nor one that engines "
         f"were given signed it for this name: kubectl -n {tier.metadata.namespace} delete pod "
         f"{pods} has it start with the Secret's. Engines do not trust it either: nothing is lost."
-    )
-
-
-def _generation_current(observed: Observed, outcome: Outcome) -> Condition:
-    live = observed.record.live
-    name = engine_secret_name(observed.tier.metadata.name, live.id)
-    found = observed.children.get(("Secret", name))
-    owned = found is not None and is_owned_by(found, observed.tier.metadata.uid)
-    published = owned or ("Secret", name) in outcome.created
-    if published:
-        return Condition(
-            type=reasons.GENERATION_CURRENT,
-            status=True,
-            reason=reasons.LIVE,
-            message=f"Engines use generation {live.id} by Secret {name}.",
-        )
-    return Condition(
-        type=reasons.GENERATION_CURRENT,
-        status=False,
-        reason=reasons.NOT_PUBLISHED,
-        message=f"Secret {name} does not exist yet.",
     )
 
 

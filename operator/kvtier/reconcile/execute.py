@@ -8,6 +8,7 @@ from typing import Any
 from kvtier.api.types import KVCacheTier
 from kvtier.cluster.protocol import (
     POD,
+    SECRET,
     AlreadyExists,
     ApiError,
     Cluster,
@@ -17,37 +18,36 @@ from kvtier.cluster.protocol import (
     Object,
     kind_of,
 )
-from kvtier.generation.acl import OPERATOR_USER, acl_revision, users
+from kvtier.generation.acl import OPERATOR_USER
 from kvtier.generation.record import Record
 from kvtier.plan.drift import contains
 from kvtier.plan.observed import (
     Apply,
     ChildKey,
     Delete,
-    LoadAcl,
     Plan,
     RankState,
     ReloadCertificate,
-    SetConfig,
     StoreAction,
+    StoreFacts,
     child_key,
     is_owned_by,
 )
 from kvtier.plan.tls import engines_trust, published_ca, rank_address, trusted_ca
 from kvtier.reconcile.memory import TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, proof
-from kvtier.render.valkey_conf import certificate_reload
-from kvtier.store.apply import apply_live_settings
+from kvtier.reconcile.rank import Telling, is_delivered, note_loaded
+from kvtier.reconcile.record import is_recorded
+from kvtier.render.names import TIER_LABEL, acl_name, operator_name
 from kvtier.store.protocol import (
     Connect,
     Credentials,
     PeerCertificate,
-    Store,
     StoreError,
     StoreUntrusted,
 )
 
-_KINDS: Mapping[str, Kind] = {kind.kind: kind for kind in (*LISTED_CHILDREN, POD)}
+_KINDS: Mapping[str, Kind] = {kind.kind: kind for kind in (*LISTED_CHILDREN, POD, SECRET)}
 
 
 class NotLeading(Exception):
@@ -84,10 +84,18 @@ class Report:
 class Executor:
     """Writes to one API server and to the ranks, as long as ``leads()`` says so."""
 
-    def __init__(self, *, cluster: Cluster, connect: Connect, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        connect: Connect,
+        leads: Callable[[], bool],
+        monotonic: Callable[[], float],
+    ) -> None:
         self._cluster = cluster
         self._connect = connect
         self._leads = leads
+        self._monotonic = monotonic
 
     async def carry_out(
         self, plan: Plan, *, tier: KVCacheTier, record: Record, memory: TierMemory
@@ -95,17 +103,28 @@ class Executor:
         """Secrets first, one by one; once all are right the other children at once; then pods and
         stores. Raises NotLeading before the first write that the Lease does not cover."""
         report = Report()
-        for obj in plan.creates:
-            if obj["kind"] == "Secret":
-                await self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
-            if report.retry or report.reread or report.taken:
-                # Another process made one first, or nobody knows: its tokens are not ours.
-                return report
-        for apply in plan.applies:
-            if apply.intent["kind"] == "Secret":
-                await self._guarded(self._apply(apply, memory, report), apply.intent, report)
+        await self._keep_record(plan, tier=tier, memory=memory, report=report)
+        if report.retry or report.reread or report.taken:
+            # Another process made one first, or nobody knows: its tokens are not ours.
+            return report
+        recorded = is_recorded(memory, tier, record)
+        if recorded:
+            await self._publish(plan, tier=tier, memory=memory, report=report)
+        made = {child_key(obj) for obj in plan.creates if obj["kind"] == "Secret"}
+        if not report.taken and made <= set(report.created):
+            # Nothing is made that mounts what could not be made.
+            await self._bring_about(plan, tier=tier, memory=memory, report=report)
+        if recorded:
+            await self._tell_stores(plan, tier=tier, record=record, memory=memory, report=report)
+        return report
+
+    async def _bring_about(
+        self, plan: Plan, *, tier: KVCacheTier, memory: TierMemory, report: Report
+    ) -> None:
+        """Everything but Secrets."""
         # What a template says of the record must be in the record first.
-        later = {"Secret", "StatefulSet"} if report.retry or report.reread else {"Secret"}
+        unsure = report.retry or report.reread
+        later = {"Secret", "StatefulSet"} if unsure else {"Secret"}
         jobs = [
             self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
             for obj in plan.creates
@@ -120,8 +139,37 @@ class Executor:
         for deletion in (*plan.restarts, *plan.moves):
             await self._delete(deletion, tier.metadata.namespace, report)
         await self.free(plan.lost, namespace=tier.metadata.namespace, report=report)
-        await self._tell_stores(plan, tier=tier, record=record, memory=memory, report=report)
-        return report
+
+    async def _keep_record(
+        self, plan: Plan, *, tier: KVCacheTier, memory: TierMemory, report: Report
+    ) -> None:
+        """The record and the operator's own token: before anybody is told anything."""
+        own = {operator_name(tier.metadata.name), acl_name(tier.metadata.name)}
+        for obj in plan.creates:
+            if obj["kind"] == "Secret" and obj["metadata"]["name"] in own:
+                await self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
+            if report.retry or report.reread or report.taken:
+                return
+        for apply in plan.applies:
+            if apply.intent["kind"] == "Secret" and apply.intent["metadata"]["name"] in own:
+                await self._guarded(self._apply(apply, memory, report), apply.intent, report)
+
+    async def _publish(
+        self, plan: Plan, *, tier: KVCacheTier, memory: TierMemory, report: Report
+    ) -> None:
+        """The other Secrets: what they give away is in the record."""
+        own = {operator_name(tier.metadata.name), acl_name(tier.metadata.name)}
+        for obj in plan.creates:
+            if obj["kind"] == "Secret" and obj["metadata"]["name"] not in own:
+                await self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
+                if report.retry or report.reread or report.taken:
+                    return
+        for apply in plan.applies:
+            if apply.intent["kind"] == "Secret" and apply.intent["metadata"]["name"] not in own:
+                await self._guarded(self._apply(apply, memory, report), apply.intent, report)
+        for deletion in plan.unneeded:
+            if await self._delete(deletion, tier.metadata.namespace, report):
+                memory.children.pop((deletion.kind, deletion.name), None)
 
     async def _create(
         self, obj: Object, tier: KVCacheTier, memory: TierMemory, report: Report
@@ -152,7 +200,11 @@ class Executor:
         if memory.futile.get(key) == before:
             report.failures.append(futile)
             return
-        result = await self._cluster.apply(apply.intent, uid=apply.uid)
+        intent = dict(apply.intent)
+        if key[0] == "Secret" and key[1] == acl_name(intent["metadata"]["labels"][TIER_LABEL]):
+            # Another operator may have written a fence meanwhile: it must not be taken back.
+            intent["metadata"] = {**intent["metadata"], "resourceVersion": before}
+        result = await self._cluster.apply(intent, uid=apply.uid)
         memory.put(result)
         memory.futile.pop(key, None)
         if contains(result, apply.intent):
@@ -187,7 +239,8 @@ class Executor:
 
     async def _delete(
         self, deletion: Delete, namespace: str, report: Report, *, by_force: bool = False
-    ) -> None:
+    ) -> bool:
+        """Whether it is gone, or was."""
         if not self._leads():
             raise NotLeading
         delete = self._cluster.force_delete if by_force else self._cluster.delete
@@ -201,6 +254,8 @@ class Executor:
         else:
             if by_force:
                 report.forced.append(deletion)
+            return True
+        return False
 
     async def _tell_stores(
         self,
@@ -221,10 +276,10 @@ class Executor:
         reloadable = engines_trust(memory.tls, published)
 
         def prove(state: RankState) -> None:
-            if not plan.pending:
+            if not plan.pending and state.rank not in plan.outdated:
                 memory.proven[state.rank] = proof(tier, record=record, state=state, tls=memory.tls)
 
-        async def tell(state: RankState, actions: list[StoreAction]) -> None:
+        async def tell(state: RankState, actions: list[StoreAction], facts: StoreFacts) -> None:
             address = rank_address(tier, state, ca=ca)
             wanted = [each for each in actions if isinstance(each, ReloadCertificate)]
             served: PeerCertificate | None = None
@@ -237,7 +292,8 @@ class Executor:
                 if not self._leads():
                     raise NotLeading
                 async with self._connect(address, credentials) as store:
-                    problem = await self._run(store, actions, record)
+                    telling = Telling(memory, record=record, state=state, now=self._monotonic())
+                    problem = await telling.run(store, actions, facts)
                 if wanted:
                     # What a new handshake shows is what clients get from now on.
                     async with self._connect(address, credentials) as store:
@@ -261,39 +317,24 @@ class Executor:
                     report.undelivered.append(state.rank)
             if problem:
                 report.unverified[state.rank] = problem
-            elif state.rank not in report.undelivered:
+            elif state.rank not in report.undelivered and is_delivered(memory, record, state):
                 prove(state)
 
         jobs = []
         for state in plan.ranks:
             facts = memory.stores.get(state.rank)
-            if facts is None or state.rank in plan.outdated:
+            if facts is None:
                 continue
             if facts.error is not None:
-                report.unverified[state.rank] = facts.error
-                if facts.untrusted:
+                if state.rank not in plan.outdated:
+                    report.unverified[state.rank] = facts.error
+                if facts.untrusted and state.rank not in plan.outdated:
                     report.untrusted.add(state.rank)
             elif state.rank in by_rank:
-                jobs.append(tell(state, by_rank[state.rank]))
-            else:
+                jobs.append(tell(state, by_rank[state.rank], facts))
+            elif note_loaded(memory, record, state, facts):
                 prove(state)
         await _all(jobs)
-
-    async def _run(self, store: Store, actions: list[StoreAction], record: Record) -> str | None:
-        """Carry out one rank's actions; returns why it is not as wanted, None if it is."""
-        problems: list[str] = []
-        for action in actions:
-            match action:
-                case SetConfig(values=values):
-                    applied = await apply_live_settings(store, values)
-                    problems.extend(f"{name}: {why}" for name, why in applied.not_applied.items())
-                case LoadAcl(rank=rank):
-                    loaded = await store.acl_load(users(record, rank=rank))
-                    if loaded != acl_revision(record, rank=rank):
-                        problems.append("its ACL file is not delivered yet")
-                case ReloadCertificate():
-                    await store.config_set(certificate_reload())
-        return "; ".join(problems) or None
 
 
 async def _all(jobs: Iterable[Awaitable[None]]) -> None:

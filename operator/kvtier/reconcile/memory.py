@@ -20,6 +20,7 @@ from kvtier.plan.observed import (
     TlsFacts,
     is_owned_by,
 )
+from kvtier.plan.pool import PoolPod
 from kvtier.plan.probing import NodeResult, Places
 from kvtier.plan.rank_events import Down
 
@@ -52,6 +53,25 @@ class ProbeMemory:
     not_before: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class AccessProof:
+    """What one run of a rank's server was told and proved.
+
+    ``of`` are its pod's uid and its container, ``revision`` that of the users it was given;
+    ``gone``: no fenced token reaches a key; ``delivered``: it has loaded the file of the revision.
+    """
+
+    of: tuple[str | None, str | None]
+    run_id: str
+    revision: str
+    gone: bool
+    delivered: bool = False
+
+    @property
+    def run(self) -> str:
+        return "/".join((*map(str, self.of), self.run_id))
+
+
 @dataclass(slots=True)
 class TierMemory:
     """One tier as last read.
@@ -77,6 +97,25 @@ class TierMemory:
     """By rank: when the certificate ends that it last served, in seconds since the epoch."""
     proven: dict[int, str] = field(default_factory=dict)
     """By rank: the run of the server, settings and users that were last seen to be as wanted."""
+    access: dict[int, AccessProof] = field(default_factory=dict)
+    """By rank: what it proved last of who may read."""
+    loaded_at: dict[int, float] = field(default_factory=dict)
+    """By rank: when it was last told its users, with its ACL file or without (monotonic)."""
+    purged: dict[tuple[str, int], str] = field(default_factory=dict)
+    """By generation and rank: the run of the server that holds no key of it."""
+    purging: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
+    """By generation and rank: the run whose keys are being deleted, and the cursor."""
+    sessions: dict[int, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
+    """By rank: a run of its server, and the sessions of each user then."""
+    sessions_at: dict[int, float] = field(default_factory=dict)
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of drains, by generation or token."""
+    looked_at: float | None = None
+    """Monotonic time of the last look at the generations."""
+    pool: dict[str, PoolPod] = field(default_factory=dict)
+    """The pods of the pool that have not ended, by name."""
+    config_maps: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """What ConfigMaps that engines take their arguments from hold."""
     record: Record | None = None
     full_at: float = float("-inf")
     """Monotonic time of the last full read."""
@@ -175,13 +214,21 @@ class Memory:
     def tiers_with_engine(self, namespace: str, pod: str) -> list[Key]:
         """The tiers whose pool has, or had, a pod of this name."""
         return [
-            key for key, tier in self._tiers.items() if key[0] == namespace and pod in tier.engines
+            key
+            for key, tier in self._tiers.items()
+            if key[0] == namespace and (pod in tier.engines or pod in tier.pool)
         ]
 
-    def is_known_engine(self, key: Key, pod: str, engine: Engine | None) -> bool:
-        """Whether an event of an engine's pod tells nothing that placement looks at."""
+    def is_known_engine(
+        self, key: Key, pod: str, engine: Engine | None, *, digest: str | None
+    ) -> bool:
+        """Whether an event of an engine's pod tells nothing that anybody looks at. ``digest`` is of
+        what it runs, None if it has ended."""
         tier = self._tiers.get(key)
-        return tier is None or tier.engines.get(pod) == engine
+        if tier is None:
+            return True
+        known = tier.pool.get(pod)
+        return tier.engines.get(pod) == engine and (known and known.digest) == digest
 
     def note_node(self, name: str, facts: NodeFacts) -> list[Key]:
         """Take down that a node is otherwise than it was read; the tiers that have something on

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from kvtier.api.base import MAX_NAME_LENGTH
@@ -41,6 +42,9 @@ from kvtier.store.protocol import (
     StoreUntrusted,
 )
 
+LOAD_EVERY = 10.0
+"""Seconds between two attempts to load an ACL file that the kubelet has not brought yet: each one
+ends the sessions of users that the old file lacks."""
 LISTED_CHILDREN = (STATEFULSET, SERVICE, CONFIGMAP)
 _BY_KIND: Mapping[str, Kind] = {kind.kind: kind for kind in LISTED_CHILDREN}
 
@@ -97,11 +101,13 @@ class Observer:
                 if fresh is not None:
                     memory.put(fresh)
 
-    async def read_secrets(self, memory: TierMemory, *, namespace: str, names: list[str]) -> None:
+    async def read_secrets(
+        self, memory: TierMemory, tier: KVCacheTier, *, names: list[str]
+    ) -> None:
         """Get these Secrets by name: kvtier may neither list nor watch Secrets."""
 
         async def read(name: str) -> None:
-            secret = await self._cluster.get(SECRET, namespace, name)
+            secret = await self._cluster.get(SECRET, tier.metadata.namespace, name)
             if secret is None:
                 memory.children.pop((SECRET.kind, name), None)
             else:
@@ -178,6 +184,7 @@ class Observer:
         async def ask(state: RankState) -> None:
             address = rank_address(tier, state, ca=ca)
             facts = await self._facts(address, credentials, names=list(wanted))
+            facts = _with_proof(facts, memory, state, record=record, now=now)
             memory.stores[state.rank] = facts
             if facts.certificate is not None:
                 memory.served_until[state.rank] = facts.certificate.not_after
@@ -212,15 +219,32 @@ class Observer:
         try:
             async with self._connect(address, credentials) as store:
                 config = await store.config_get(*names)
+                server = await store.info("server")
                 revision = await store.acl_getuser(REVISION_USER)
         except StoreError as error:
             return StoreFacts(error=str(error), untrusted=isinstance(error, StoreUntrusted))
         passwords = sorted(revision.passwords) if revision else []
         return StoreFacts(
             config=config,
+            run_id=server.get("run_id", ""),
             acl_revision=passwords[0] if passwords else None,
             certificate=store.peer,
         )
+
+
+def _with_proof(
+    facts: StoreFacts, memory: TierMemory, state: RankState, *, record: Record, now: float
+) -> StoreFacts:
+    """The facts with what this run of the server has proved before."""
+    found = memory.access.get(state.rank)
+    same = (
+        found is not None
+        and found.gone
+        and (found.of, found.run_id) == ((state.pod_uid, state.container), facts.run_id)
+        and found.revision == acl_revision(record, rank=state.rank)
+    )
+    told_at = memory.loaded_at.get(state.rank, float("-inf"))
+    return replace(facts, users_set=same, load_due=now - told_at >= LOAD_EVERY)
 
 
 def proof(tier: KVCacheTier, *, record: Record, state: RankState, tls: TlsFacts | None) -> str:

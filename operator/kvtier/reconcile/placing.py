@@ -18,6 +18,7 @@ from kvtier.plan.placement import (
     topology_of,
 )
 from kvtier.plan.tls import published_ca, rank_address, trusted_ca
+from kvtier.reconcile.generations import read_pool
 from kvtier.reconcile.memory import TierMemory
 from kvtier.render.names import POOL_LABEL
 from kvtier.store.protocol import Connect, Credentials, StoreError
@@ -38,6 +39,7 @@ class Placer:
         label = f"{POOL_LABEL}={tier.metadata.name}"
         pods = await self._cluster.list(POD, tier.metadata.namespace, label)
         memory.engines = {found.name: found for pod in pods if (found := engine_of(pod))}
+        await read_pool(self._cluster, memory, tier, pods)
 
     async def read_candidates(
         self, memory: TierMemory, tier: KVCacheTier, *, states: Collection[RankState]

@@ -13,17 +13,13 @@ from kvtier.cluster.protocol import (
     NODE,
     POD,
     TIER,
-    ApiError,
     Cluster,
     Conflict,
-    NotFound,
     Object,
 )
-from kvtier.generation.identity import generation_id
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.placement.judgement import Judgement
-from kvtier.plan.drift import contains
 from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
 from kvtier.plan.placement import placed
@@ -32,21 +28,23 @@ from kvtier.plan.ranks import rank_states
 from kvtier.plan.status import Outcome, project, refused
 from kvtier.plan.verdict import verdict_events
 from kvtier.reconcile.clock import Clock
-from kvtier.reconcile.execute import Executor, NotLeading, Report
+from kvtier.reconcile.execute import Executor, Report
+from kvtier.reconcile.fencing import Purger, fences
+from kvtier.reconcile.generations import events, look, next_look, sooner
 from kvtier.reconcile.judging import judged
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.placing import ENGINE, Placer
 from kvtier.reconcile.probing import Prober
 from kvtier.reconcile.queue import Result
-from kvtier.reconcile.record import RecordLost, is_recorded, is_stored, resolve, secret_names
+from kvtier.reconcile.record import RecordLost, is_recorded, resolve, secret_names, unread_names
+from kvtier.reconcile.statuses import StatusWriter
 from kvtier.reconcile.telling import (
     chosen,
     count_placed,
     done,
     lost_and_back,
     problems,
-    refused_change,
 )
 from kvtier.render.render import RenderSettings
 from kvtier.store.protocol import Connect
@@ -103,7 +101,11 @@ class Reconciler:
         self._prober = Prober(
             cluster=cluster, image=settings.render.probe_image, leads=leads, metrics=metrics
         )
-        self._executor = Executor(cluster=cluster, connect=connect, leads=leads)
+        self._executor = Executor(
+            cluster=cluster, connect=connect, leads=leads, monotonic=clock.monotonic
+        )
+        self._purger = Purger(connect=connect, leads=leads)
+        self._statuses = StatusWriter(cluster=cluster, leads=leads, metrics=metrics)
         self.memory = Memory()
 
     async def reconcile(self, key: Key, dirty: frozenset[str]) -> Result:
@@ -134,13 +136,6 @@ class Reconciler:
             record = await resolve(tier, memory=memory, states=states, connect=self._connect)
         except RecordLost as error:
             return await self._refuse(memory, reasons.RECORD_UNREADABLE, str(error), ranks=states)
-        if record.live.id != generation_id(tier.spec, version=record.identity_version):
-            return await self._refuse(
-                memory,
-                reasons.GENERATION_CHANGE_NOT_SUPPORTED,
-                refused_change(tier, record),
-                ranks=states,
-            )
         return await self._bring_about(key, memory, tier, record)
 
     async def _read(
@@ -152,11 +147,12 @@ class Reconciler:
             memory.candidates = None
         if full:
             memory.proven.clear()
+            memory.access.clear()
+            memory.config_maps.clear()
             memory.futile.clear()
             await self._observer.read_foreign(memory, tier)
-            await self._observer.read_secrets(
-                memory, namespace=tier.metadata.namespace, names=secret_names(tier)
-            )
+            await self._observer.read_secrets(memory, tier, names=secret_names(tier))
+            await self._observer.read_secrets(memory, tier, names=unread_names(tier, memory))
         tls = tier.spec.store.tls
         if full or memory.tls_secret != (tls.secret_name if tls else None):
             await self._observer.read_tls(memory, tier)
@@ -179,6 +175,15 @@ class Reconciler:
         await self._placer.read_candidates(memory, tier, states=states)
         before = record
         record, keys = await self._placer.place(memory, tier, record, states=states)
+        step = look(
+            memory,
+            tier,
+            record,
+            states=states,
+            monotonic=self._clock.monotonic(),
+            now=self._now(),
+        )
+        record = step.record
         await self._observer.read_stores(
             memory, tier, record=record, states=states, now=self._clock.monotonic()
         )
@@ -193,6 +198,8 @@ class Reconciler:
             engines=tuple(memory.engines.values()),
             keys=keys,
             candidates=memory.candidates,
+            leaving=step.leaving,
+            fences=fences(memory, tier, record, states=states),
         )
         if self._lack_pods(memory, states):
             refused_pods = await self._observer.read_refusals(memory, tier, states=states)
@@ -207,18 +214,21 @@ class Reconciler:
             rejected=judgement.rejected,
         )
         report = await self._executor.carry_out(plan, tier=tier, record=record, memory=memory)
-        if is_stored(memory, tier):
+        recorded = is_recorded(memory, tier, record)
+        if recorded:
             memory.record = record
+            observed = replace(observed, fences=fences(memory, tier, record, states=states))
         memory.restart_reason = None if plan.restarts else plan.restart_reason
         probed = await self._prober.look(
             key, memory, tier, topology=place.topology, plan=plan, report=report, clock=self._clock
         )
         judgement = judged(memory, tier, place)
         changed = await self._write_status(memory, observed, plan, report, judgement)
-        recorded = is_recorded(memory, tier, record)
         told = chosen(before, record, place=place) if recorded else ()
         changes = done(report, tier=tier, new_domain=bool(told))
         await self._tell(tier, [*told, *plan.events, *changes, *probed.events])
+        if recorded:
+            await self._tell(tier, events(step.told))
         await self._tell_forced(memory, report)
         if changed:
             said = verdict_events(tier.status, memory.written or {}, judgement=judgement)
@@ -229,7 +239,13 @@ class Reconciler:
         count_placed(self._metrics, key, place)
         self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
         memory.note_waiting(plan.ranks, now=self._clock.monotonic())
-        return self._next(memory, probed.sooner(plan), report)
+        plan = probed.sooner(plan)
+        if recorded:
+            purges = await self._purger.work(
+                memory, tier, record, states=states, now=self._clock.monotonic()
+            )
+            plan = sooner(plan, next_look(record, step=step, unfinished=purges.unfinished))
+        return self._next(memory, plan, report)
 
     def _count_ranks(self, key: Key, ranks: Sequence[RankState]) -> None:
         self._metrics.set_tier(*key, ranks=len(ranks), ready=sum(state.ready for state in ranks))
@@ -284,7 +300,7 @@ class Reconciler:
         )
         assert memory.body is not None
         try:
-            return await self._apply_status(memory, memory.body, status)
+            return await self._statuses.apply(memory, memory.body, status)
         except Conflict as error:
             report.reread = report.reread or error
             return False
@@ -313,7 +329,7 @@ class Reconciler:
         status = refused(
             body, reason=reason, message=message, now=self._now(), ranks=ranks, nodes=memory.nodes
         )
-        if await self._apply_status(memory, body, status):
+        if await self._statuses.apply(memory, body, status):
             told = [EventSpec(type=EventType.WARNING, reason=reason, message=message)]
             for event in [*told, *lost_and_back(memory, before, ranks or ())]:
                 await self._recorder.record(body, event)
@@ -324,40 +340,6 @@ class Reconciler:
         if report.retry is not None:
             raise report.retry
         return result
-
-    async def _apply_status(self, memory: TierMemory, body: Object, status: Object) -> bool:
-        """Write the status if it differs from the last one; whether it was written.
-
-        Raises ApiError when it was not, or when that cannot be told.
-        """
-        metadata = body["metadata"]
-        self._metrics.set_conditions(metadata["namespace"], metadata["name"], status["conditions"])
-        live = body.get("status") or {}
-        # What others add to a status stays, as server-side apply leaves it.
-        if status == live or (status == memory.written and contains(live, status)):
-            return False
-        if not self._leads():
-            raise NotLeading
-        try:
-            written = await self._cluster.apply_status(
-                {
-                    "apiVersion": TIER.api_version,
-                    "kind": TIER.kind,
-                    "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
-                    "status": status,
-                },
-                uid=metadata["uid"],
-            )
-        except NotFound:
-            # The tier is gone: its own event says so.
-            return False
-        except ApiError:
-            # Nobody knows what it has now: an answer may be lost, another of its name may be there.
-            memory.forget_full_read()
-            raise
-        body["status"] = written.get("status", {})
-        memory.written = status
-        return True
 
     async def _tell_forced(self, memory: TierMemory, report: Report) -> None:
         """Count and tell the pods that were deleted by force."""

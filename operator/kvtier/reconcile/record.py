@@ -3,12 +3,13 @@
 import base64
 import binascii
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from kvtier.api.types import KVCacheTier
-from kvtier.generation.acl import OPERATOR_USER
 from kvtier.generation.identity import generation_id
 from kvtier.generation.record import (
+    ID_PATTERN,
     TOKEN_PATTERN,
     InvalidRecord,
     LaterRecord,
@@ -18,7 +19,8 @@ from kvtier.generation.record import (
     to_json,
 )
 from kvtier.plan.observed import RankState, is_owned_by
-from kvtier.plan.tls import published_ca, rank_address, trusted_ca
+from kvtier.plan.tls import published_ca, trusted_ca
+from kvtier.reconcile.adopt import adopted, engine_users
 from kvtier.reconcile.memory import TierMemory
 from kvtier.redact import new_token
 from kvtier.render.names import (
@@ -29,7 +31,7 @@ from kvtier.render.names import (
     operator_name,
     probe_name,
 )
-from kvtier.store.protocol import Connect, Credentials, StoreError
+from kvtier.store.protocol import Connect
 
 
 class RecordLost(Exception):
@@ -37,10 +39,25 @@ class RecordLost(Exception):
 
 
 def secret_names(tier: KVCacheTier) -> list[str]:
-    """The Secrets that hold a tier's record and tokens."""
+    """The Secrets that hold a tier's record and tokens.
+
+    Engines' among them: of the generation that the spec names, and of those that the status knows.
+    """
     name = tier.metadata.name
-    engine = engine_secret_name(name, generation_id(tier.spec))
-    return [operator_name(name), acl_name(name), probe_name(name), engine]
+    known = [each.get("id", "") for each in tier.status.get("generations", ())]
+    wanted = dict.fromkeys([generation_id(tier.spec), *filter(ID_PATTERN.fullmatch, known)])
+    engines = [engine_secret_name(name, each) for each in wanted]
+    return [operator_name(name), acl_name(name), probe_name(name), *engines]
+
+
+def unread_names(tier: KVCacheTier, memory: TierMemory) -> list[str]:
+    """The engine Secrets of the record's other generations: a status can be lost."""
+    text = _value(memory, tier, acl_name(tier.metadata.name), RECORD_KEY)
+    with suppress(InvalidRecord):
+        record = from_json(text or "")
+        names = [engine_secret_name(tier.metadata.name, each.id) for each in record.generations]
+        return [name for name in names if name not in secret_names(tier)]
+    return []
 
 
 def is_stored(memory: TierMemory, tier: KVCacheTier) -> bool:
@@ -113,46 +130,26 @@ async def _resolve(
             f"Secrets {acl_name(name)} and {operator_name(name)} cannot be read{unreadable} while "
             "ranks run: delete the rank pods to start the tier afresh"
         )
-    found = await _adopt(
+    ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
+    users = await engine_users(
         [state for state in running if state.ready],
         tier=tier,
-        ca=trusted_ca(memory.tls, published_ca(tier, memory.children)),
-        generation=generation,
+        ca=ca,
         operator_token=operator_token,
         connect=connect,
     )
-    if found is None and engine_token is None:
+    found = adopted(
+        tier,
+        users,
+        operator_token=operator_token,
+        published=lambda each: _value(memory, tier, engine_secret_name(name, each), TOKEN_KEY),
+    )
+    if found is None:
         raise RecordLost(
             f"the ranks serve no generation {generation} and its record is lost{unreadable}: "
             "delete the rank pods to start the tier afresh"
         )
-    return new_record(
-        tier.spec, operator_token=operator_token, engine_token=found or str(engine_token)
-    )
-
-
-async def _adopt(
-    states: Iterable[RankState],
-    *,
-    tier: KVCacheTier,
-    ca: str | None,
-    generation: str,
-    operator_token: str,
-    connect: Connect,
-) -> str | None:
-    """The engine user (whose name is its token) that a running rank has for this generation."""
-    for state in states:
-        credentials = Credentials(username=OPERATOR_USER, password=operator_token)
-        try:
-            async with connect(rank_address(tier, state, ca=ca), credentials) as store:
-                lines = await store.acl_list()
-        except StoreError:
-            continue
-        for line in lines:
-            words = line.split()
-            if f"~kvt-{generation}-r{state.rank}@*" in words:
-                return words[1]
-    return None
+    return found
 
 
 def _value(memory: TierMemory, tier: KVCacheTier, secret: str, key: str) -> str | None:

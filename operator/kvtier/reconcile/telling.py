@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
-from kvtier.generation.identity import identity
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.placement.findings import named
@@ -13,18 +12,6 @@ from kvtier.plan.observed import EventSpec, EventType, Object, Plan, RankState
 from kvtier.plan.rank_events import rank_events
 from kvtier.reconcile.execute import Report
 from kvtier.reconcile.memory import Key, TierMemory
-
-
-def refused_change(tier: KVCacheTier, record: Record) -> str:
-    wanted = identity(tier.spec, version=record.identity_version)
-    served = record.live.identity
-    names = [name for name in sorted({*wanted, *served}) if wanted.get(name) != served.get(name)]
-    changes = [f"{name} {wanted.get(name)!r} (served: {served.get(name)!r})" for name in names]
-    return (
-        f"{named(changes)}: changing what identifies the KV is not supported yet, the ranks go "
-        f"on serving generation {record.live.id}. Undo the change, or create a second tier, move "
-        "the engines to it, and delete this one"
-    )
 
 
 def chosen(before: Record, record: Record, *, place: Placed | None) -> tuple[EventSpec, ...]:

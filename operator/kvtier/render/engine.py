@@ -27,7 +27,7 @@ def engine_secret(tier: KVCacheTier, record: Record, *, ca: str | None = None) -
     It is mutable: a declared link or ``maxEngines`` changes timeouts within one generation. The
     token in it changes only with the record.
     """
-    name = engine_secret_name(tier.metadata.name, record.live.id)
+    name = engine_secret_name(tier.metadata.name, record.current.id)
     files = engine_files(tier, record, ca=ca)
     return secret(tier, name, data={**files, **engine_binaries(tier.spec)})
 
@@ -47,7 +47,7 @@ def engine_files(
         "connection.json": _json(
             _connection(tier, record, settings=settings, told=text, mount=mount)
         ),
-        TOKEN_KEY: record.live.token,
+        TOKEN_KEY: record.current.token,
         "env": _environment(tier, record, mount=mount),
         "NOTICE": f"{text}\n",
     }
@@ -90,7 +90,7 @@ def _servers(
 def _connection(
     tier: KVCacheTier, record: Record, *, settings: Transport, told: str, mount: Mount
 ) -> dict[str, Any]:
-    pool, live = tier.spec.pool, record.live
+    pool, live = tier.spec.pool, record.current
     return {
         "tier": tier.metadata.name,
         "namespace": tier.metadata.namespace,
@@ -142,7 +142,7 @@ def _environment(tier: KVCacheTier, record: Record, *, mount: Mount) -> str:
     spec = tier.spec
     values = {
         "KVTIER_TIER": tier.metadata.name,
-        "KVTIER_GENERATION": record.live.id,
+        "KVTIER_GENERATION": record.current.id,
         # Without it every process hashes prompts in its own way, and no engine finds a chunk of
         # another.
         "PYTHONHASHSEED": "0",

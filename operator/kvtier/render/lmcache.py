@@ -63,9 +63,9 @@ def _stock(
     adapter = {
         "type": "valkey",
         "startup_nodes": f"{address}:{port}",
-        "username": record.live.token,
-        "password": record.live.token,
-        "key_prefix": key_prefix(record.live.id, rank),
+        "username": record.current.token,
+        "password": record.current.token,
+        "key_prefix": key_prefix(record.current.id, rank),
         "num_workers": settings.workers,
         "request_timeout": settings.request_timeout,
         "connection_timeout": CONNECTION_TIMEOUT,

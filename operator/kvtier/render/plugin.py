@@ -87,4 +87,4 @@ def minimum_hit_chunks(spec: KVCacheTierSpec) -> int:
 
 def _rank(tier: KVCacheTier, record: Record, *, rank: int, mount: Mount) -> dict[str, Any]:
     address, port = mount.address(tier, rank)
-    return {"host": address, "port": port, "prefix": key_prefix(record.live.id, rank)}
+    return {"host": address, "port": port, "prefix": key_prefix(record.current.id, rank)}

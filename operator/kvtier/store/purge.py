@@ -6,6 +6,7 @@ them the server has a multiple of that time for everybody else.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -50,13 +51,15 @@ class Purged:
     """What a purge did.
 
     ``whole``: all keys were walked through, so none is left that was there when it began; if not,
-    it stopped because nobody leads any more. ``steps`` are SCANs, ``seconds`` all it took.
+    it stopped because its time was over, or because nobody leads any more, and the next one goes on
+    from ``cursor``. ``steps`` are SCANs, ``seconds`` all it took.
     """
 
     keys: int
     steps: int
     seconds: float
     whole: bool
+    cursor: int = 0
 
 
 async def purge(
@@ -65,24 +68,29 @@ async def purge(
     prefix: str,
     leads: Callable[[], bool],
     pace: Pace = DEFAULT_PACE,
+    cursor: int = 0,
+    most_seconds: float = math.inf,
     clock: Clock = time.monotonic,
     sleep: Sleep = asyncio.sleep,
 ) -> Purged:
     """Walk once through all keys and remove those under ``prefix``.
 
     Nobody may store under ``prefix`` any more, or some are left. ``leads`` is asked before each
-    command; once it is False none follows. Raises what Store does: what was removed until then
-    stays removed, and another purge begins anew.
+    command; once it is False none follows. After ``most_seconds`` it stops between two SCANs, and
+    another purge of the same run of the server may go on from its ``cursor``. Raises what Store
+    does: what was removed until then stays removed.
     """
     begun = clock()
     head = f"{prefix}@".encode()
-    removed = steps = cursor = 0
+    removed = steps = 0
     batch = 1
 
-    def done(*, whole: bool) -> Purged:
-        return Purged(keys=removed, steps=steps, seconds=clock() - begun, whole=whole)
+    def done(*, whole: bool, at: int) -> Purged:
+        return Purged(keys=removed, steps=steps, seconds=clock() - begun, whole=whole, cursor=at)
 
-    while leads():
+    while leads() and clock() - begun < most_seconds:
+        # A walk that stops within a step repeats it: what was removed is not there any more.
+        here = cursor
         sent = clock()
         cursor, found = await store.scan(cursor, match=f"{prefix}@*", count=pace.scan)
         scan_took = clock() - sent
@@ -92,7 +100,7 @@ async def purge(
         keys = [key for key in found if key.startswith(head)]
         while keys:
             if not leads():
-                return done(whole=False)
+                return done(whole=False, at=here)
             part, keys = keys[:batch], keys[batch:]
             sent = clock()
             removed += await store.unlink(*part)
@@ -101,5 +109,5 @@ async def purge(
                 batch = pace.batch(batch, longer=took - scan_took)
             await sleep(pace.pause(took))
         if cursor == 0:
-            return done(whole=True)
-    return done(whole=False)
+            return done(whole=True, at=0)
+    return done(whole=False, at=cursor)

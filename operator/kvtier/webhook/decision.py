@@ -11,8 +11,8 @@ from kvtier.api import reasons
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.breakeven.assessment import Verdict
+from kvtier.generation.entry import GenerationState
 from kvtier.generation.identity import generation_id
-from kvtier.generation.record import GenerationState
 from kvtier.placement import judgement as placement
 from kvtier.webhook.review import BadReview, Decision, Request
 

@@ -86,7 +86,7 @@ def test_no_right_is_a_wildcard_or_lets_the_controller_raise_its_own(
 
 def test_secrets_are_never_listed_or_watched(helm: Helm) -> None:
     granted = rights(helm.objects()["ClusterRole", "kvtier-tiers"]["rules"])
-    assert granted["", "secrets"] == {"get", "create", "patch"}
+    assert granted["", "secrets"] == {"get", "create", "patch", "delete"}
 
 
 def test_the_controller_cannot_change_a_tier_but_for_its_status(helm: Helm) -> None:

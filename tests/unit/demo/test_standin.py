@@ -29,13 +29,13 @@ class Tier:
         self.servers = servers
         self._record = record
         self._connection: dict[str, Any] = {
-            "username": record.live.token,
-            "password": record.live.token,
+            "username": record.current.token,
+            "password": record.current.token,
             "requestTimeoutSeconds": 5.0,
         }
 
     def prefix(self, rank: int) -> str:
-        return key_prefix(self._record.live.id, rank)
+        return key_prefix(self._record.current.id, rank)
 
     def rank(self, number: int, *, server: int | None = None) -> Rank:
         port = self.servers[number if server is None else server].port
@@ -50,11 +50,11 @@ class Tier:
         )
 
     def engine(self, rank: int) -> Any:
-        token = self._record.live.token
+        token = self._record.current.token
         return valkey.Valkey(port=self.servers[rank].port, username=token, password=token)
 
     def allow_all_keys(self, rank: int) -> None:
-        self.operator(rank).execute_command("ACL", "SETUSER", self._record.live.token, "~*")
+        self.operator(rank).execute_command("ACL", "SETUSER", self._record.current.token, "~*")
 
 
 @pytest.fixture

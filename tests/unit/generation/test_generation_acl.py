@@ -25,7 +25,7 @@ def lines(record: Record, rank: int) -> dict[str, list[str]]:
 
 
 def test_an_engine_may_do_what_engines_do_on_its_own_rank(record: Record) -> None:
-    generation = record.live.id
+    generation = record.current.id
     assert lines(record, 3)[ENGINE] == [
         *("reset", "on", f"#{digest(ENGINE)}", f"~kvt-{generation}-r3@*"),
         *("+get", "+set", "+exists"),

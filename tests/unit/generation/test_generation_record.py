@@ -37,9 +37,9 @@ def test_a_probe_s_token_that_is_none_is_refused(token: object, record: Record) 
 
 def test_a_new_record_has_one_live_generation(record: Record, make_spec: Any) -> None:
     assert [entry.state for entry in record.generations] == ["Live"]
-    assert record.live.token == ENGINE
+    assert record.current.token == ENGINE
     assert record.identity_version == 1
-    assert record.live.identity["modelName"] == make_spec().model.name
+    assert record.current.identity["modelName"] == make_spec().model.name
 
 
 def test_the_domain_is_kept_with_the_record_and_none_adds_nothing_to_it(record: Record) -> None:
@@ -60,7 +60,7 @@ def test_a_domain_that_cannot_be_read_is_chosen_again_and_locks_nobody_out(
 def test_a_record_in_a_log_shows_no_token(record: Record) -> None:
     assert OPERATOR not in repr(record)
     assert ENGINE not in repr(record)
-    assert record.live.id in repr(record)
+    assert record.current.id in repr(record)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def damaged_entry(record: Record, **changes: Any) -> str:
 
 def test_a_state_that_may_be_a_fence_is_not_taken_for_leave_to_read(record: Record) -> None:
     with pytest.raises(InvalidRecord, match="a state that this release lacks"):
-        from_json(damaged_entry(record, state="Fenced"))
+        from_json(damaged_entry(record, state="Quarantined"))
 
 
 def test_an_id_that_is_not_its_identitys_is_refused(record: Record) -> None:

@@ -22,7 +22,7 @@ class LocalTier:
 
     @property
     def token(self) -> str:
-        return self.record.live.token
+        return self.record.current.token
 
     @property
     def request_timeout(self) -> float:

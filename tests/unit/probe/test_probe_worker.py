@@ -186,8 +186,8 @@ def test_a_full_rank_loses_no_more_than_two_chunks_to_it(make_ranks: NewRanks) -
 
 def fill(ranks: Ranks) -> None:
     """Store chunks as an engine does until the rank evicts."""
-    token = ranks.record.live.token
-    prefix = key_prefix(ranks.record.live.id, 0)
+    token = ranks.record.current.token
+    prefix = key_prefix(ranks.record.current.id, 0)
     value = bytes(1 << 20)
     with ranks.operator(0) as client:
         client.connection_pool.connection_kwargs |= {"username": token, "password": token}

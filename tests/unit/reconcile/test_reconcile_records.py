@@ -157,7 +157,7 @@ async def test_a_record_of_a_later_release_is_left_as_it_is(ready: Operator) -> 
     secret = ready.cluster.peek(SECRET, NAMESPACE, "demo-acl")
     assert secret is not None
     record = json.loads(base64.b64decode(secret["data"]["record.json"]))
-    record["generations"][0]["state"] = "Fenced"
+    record["generations"][0]["state"] = "Quarantined"
     edited = {"record.json": base64.b64encode(json.dumps(record).encode()).decode()}
     ready.cluster.edit(SECRET, NAMESPACE, "demo-acl", {"data": edited})
     for _ in range(2):

@@ -24,44 +24,6 @@ from kvtier.store.protocol import StoreUnreachable
 NAMESPACE = KEY[0]
 
 
-async def test_an_identity_edit_is_refused_with_the_ranks_untouched(ready: Operator) -> None:
-    changed = spec()
-    changed["model"]["revision"] = "r2"
-    writes = len([r for r in ready.cluster.writes if r.verb != "apply_status"])
-    ready.apply(changed)
-    await ready.settle()
-    assert ready.condition("SpecValid")["reason"] == "GenerationChangeNotSupported"
-    assert ready.condition("Ready")["status"] == "False"
-    assert ready.condition("StoreReady")["status"] == "True"
-    assert len([r for r in ready.cluster.writes if r.verb != "apply_status"]) == writes
-    ready.apply(spec())
-    await ready.settle()
-    assert ready.condition("Ready")["status"] == "True"
-
-
-async def test_the_status_of_a_refused_tier_follows_its_ranks(
-    ready: Operator, clock: FakeClock
-) -> None:
-    changed = spec()
-    changed["model"]["revision"] = "r2"
-    ready.apply(changed)
-    await ready.settle()
-    ready.cluster.run_statefulsets(ready=lambda pod: pod["metadata"]["name"] != "demo-r1-0")
-    await ready.settle(kubelets=False)
-    assert ready.status()["ranks"] == "1/2"
-    assert ready.condition("StoreReady")["reason"] == "RanksNotReady"
-    assert [rank["ready"] for rank in ready.status()["rankStates"]] == [True, False]
-    ready.cluster.run_statefulsets()
-    await clock.advance(10)
-    ready.queue.add(KEY)
-    await ready.settle()
-    assert ready.status()["ranks"] == "2/2"
-    assert ready.condition("StoreReady")["status"] == "True"
-    assert ready.condition("Ready")["status"] == "False"
-    assert "revision 'r2' (served: 'r1')" in ready.condition("Ready")["message"]
-    assert ready.status()["conditions"][0]["type"] == "SpecValid", "what is new comes first"
-
-
 async def test_an_invalid_spec_is_refused_by_condition(operator: Operator) -> None:
     operator.apply(spec(memoryPerRank="1"))
     await operator.settle()

@@ -103,7 +103,7 @@ def test_the_children_are_what_was_reviewed(case: str, make_tier: Any, make_reco
 
 def test_what_a_pod_mounts_comes_before_the_pod(make_tier: Any, make_record: Any) -> None:
     objects = rendered(make_tier({"pool.ranks": 2}), make_record)
-    generation = make_record(make_tier({"pool.ranks": 2})).live.id
+    generation = make_record(make_tier({"pool.ranks": 2})).current.id
     assert [(obj["kind"], obj["metadata"]["name"]) for obj in objects] == [
         ("Secret", "llama-operator"),
         ("Secret", "llama-acl"),

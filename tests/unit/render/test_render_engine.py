@@ -37,14 +37,14 @@ def test_the_connection_names_every_rank_with_its_own_prefix(
             "rank": rank,
             "host": f"llama-r{rank}.models.svc",
             "port": 6379,
-            "prefix": f"kvt-{record.live.id}-r{rank}",
+            "prefix": f"kvt-{record.current.id}-r{rank}",
         }
         for rank in range(2)
     ]
-    assert connection["username"] == connection["password"] == record.live.token
+    assert connection["username"] == connection["password"] == record.current.token
     assert (connection["striping"], connection["worldSize"]) == ("Shard", 2)
     assert (connection["chunkTokens"], connection["maxEngines"]) == (256, 8)
-    assert connection["generation"] == record.live.id
+    assert connection["generation"] == record.current.id
 
 
 def test_a_client_of_the_tier_finds_its_model_sizes_and_rates(
@@ -123,9 +123,9 @@ def test_stock_shard_gets_one_lmcache_server_a_rank(make_tier: Any, make_record:
     assert json.loads(files["l2-adapter-r7.json"]) == {
         "type": "valkey",
         "startup_nodes": "llama-r7.models.svc:6379",
-        "username": record.live.token,
-        "password": record.live.token,
-        "key_prefix": f"kvt-{record.live.id}-r7",
+        "username": record.current.token,
+        "password": record.current.token,
+        "key_prefix": f"kvt-{record.current.id}-r7",
         "num_workers": 1,
         "request_timeout": 0.86,
         "connection_timeout": 5.0,
@@ -136,7 +136,7 @@ def test_stock_shard_gets_one_lmcache_server_a_rank(make_tier: Any, make_record:
     assert (options["--host"], options["--port"]) == ("127.0.0.1", "6667")
     assert (options["--http-host"], options["--http-port"]) == ("127.0.0.1", "8887")
     assert (options["--chunk-size"], options["--l2-prefetch-policy"]) == ("256", "retain")
-    assert record.live.token not in files["server-args-r7"]
+    assert record.current.token not in files["server-args-r7"]
     transfer = json.loads(files["kv-transfer-config.json"])
     urls = transfer["kv_connector_extra_config"]["lmcache.mp.server_urls"].split(",")
     assert urls == [f"tcp://127.0.0.1:666{rank}" for rank in range(8)]
@@ -182,7 +182,7 @@ def test_the_secret_is_named_after_its_generation_and_keeps_its_bytes(
     tier = make_tier()
     record = make_record(tier)
     secret = engine_secret(tier, record)
-    assert secret["metadata"]["name"] == f"llama-engine-{record.live.id}"
+    assert secret["metadata"]["name"] == f"llama-engine-{record.current.id}"
     kept = {key: b64decode(value) for key, value in secret["data"].items()}
     texts = {key: text.encode() for key, text in engine_files(tier, record).items()}
     assert kept == texts | engine_binaries(tier.spec)

@@ -105,7 +105,7 @@ def test_hash_gives_one_server_the_plugin_with_every_rank(make_tier: Any, make_r
             {
                 "host": f"llama-r{rank}.models.svc",
                 "port": 6379,
-                "prefix": f"kvt-{record.live.id}-r{rank}",
+                "prefix": f"kvt-{record.current.id}-r{rank}",
             }
             for rank in range(2)
         ],
@@ -127,7 +127,7 @@ def test_with_shard_each_server_has_the_plugin_with_its_own_rank(
     tier = make_tier(TLS)
     record = make_record(tier)
     files = engine_files(tier, record, ca="the CA")
-    token = record.live.token
+    token = record.current.token
     for rank in range(8):
         given = parameters(files, f"l2-adapter-r{rank}.json")
         (only,) = given["ranks"]
@@ -143,7 +143,8 @@ def test_the_plugin_reads_the_token_from_a_file(
 ) -> None:
     tier = make_tier(changes)
     record = make_record(tier)
-    holding = {key for key, text in engine_files(tier, record).items() if record.live.token in text}
+    token = record.current.token
+    holding = {key for key, text in engine_files(tier, record).items() if token in text}
     assert holding == {"token", "connection.json"}
 
 

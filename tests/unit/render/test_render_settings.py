@@ -80,8 +80,8 @@ def test_chunks_pass_through_the_buffer_limits_even_in_a_pipeline(
 ) -> None:
     record: Record = make_record(tier)
     chunk = b"\xa5" * memory(tier.spec).chunk_bytes
-    keys = [f"{key_prefix(record.live.id, 0)}@m@{number}" for number in range(8)]
-    with connect(server, record.live.token, record.live.token) as engine:
+    keys = [f"{key_prefix(record.current.id, 0)}@m@{number}" for number in range(8)]
+    with connect(server, record.current.token, record.current.token) as engine:
         pipeline = engine.pipeline(transaction=False)
         for key in keys:
             pipeline.set(key, chunk)
@@ -98,8 +98,8 @@ def test_a_full_rank_evicts_and_goes_on_storing(
     found = memory(tier.spec)
     chunk = b"\x5a" * found.chunk_bytes
     count = found.chunks + 20
-    prefix = key_prefix(record.live.id, 0)
-    with connect(server, record.live.token, record.live.token) as engine:
+    prefix = key_prefix(record.current.id, 0)
+    with connect(server, record.current.token, record.current.token) as engine:
         for number in range(count):
             assert engine.set(f"{prefix}@m@{number}", chunk)
         assert engine.get(f"{prefix}@m@{count - 1}") == chunk
@@ -126,7 +126,7 @@ def test_the_smallest_rank_stores_while_every_connection_sends_a_chunk(
     values = {**wanted.restart, **wanted.live}
     for name in ("bind", "port", "aclfile"):
         del values[name]
-    prefix, token = key_prefix(record.live.id, 0), record.live.token
+    prefix, token = key_prefix(record.current.id, 0), record.current.token
     with (
         running_server(
             "9.1", directory=tmp_path, acl=acl_file(record, rank=0), settings=values

@@ -36,11 +36,11 @@ class RankUnderTest:
 
     @property
     def engine(self) -> str:
-        return self.record.live.token
+        return self.record.current.token
 
     @property
     def prefix(self) -> str:
-        return key_prefix(self.record.live.id, RANK)
+        return key_prefix(self.record.current.id, RANK)
 
     @property
     def users(self) -> dict[str, tuple[str, ...]]:

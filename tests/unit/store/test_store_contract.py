@@ -144,13 +144,13 @@ async def test_loading_returns_the_revision_of_the_file(
 
 
 async def test_a_new_file_is_seen_once_it_is_loaded(rank: RankUnderTest, record: Record) -> None:
-    other = replace(record, generations=(replace(record.live, token=new_token()),))
+    other = replace(record, generations=(replace(record.current, token=new_token()),))
     rank.write_acl_file(acl_file(other, rank=RANK))
     async with rank.session() as store:
         revision = await store.acl_load(rank.users)
         assert revision == acl_revision(other, rank=RANK)
         assert revision != acl_revision(record, rank=RANK)
-        assert await store.acl_getuser(other.live.token) is not None
+        assert await store.acl_getuser(other.current.token) is not None
         # The record's own user is set over a file that lacks it.
         assert await store.acl_dryrun(rank.engine, "get", f"{rank.prefix}@x")
 

@@ -72,8 +72,8 @@ def test_a_whole_chunk_is_stored_within_the_rendered_limits(
 ) -> None:
     rendered = valkey_conf.settings(spec(version))
     conf = {k: v for k, v in (rendered.live | rendered.restart).items() if k not in OURS}
-    token, chunk = record.live.token, bytes(memory(spec(version)).chunk_bytes)
-    key = f"{key_prefix(record.live.id, RANK)}@chunk"
+    token, chunk = record.current.token, bytes(memory(spec(version)).chunk_bytes)
+    key = f"{key_prefix(record.current.id, RANK)}@chunk"
     text = acl_file(record, rank=RANK)
     with (
         running_server(version, directory=tmp_path, acl=text, settings=conf) as server,

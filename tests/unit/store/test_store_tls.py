@@ -342,8 +342,8 @@ def test_an_engine_needs_the_ca_and_no_certificate_of_its_own(
             return Valkey(
                 host="localhost",
                 port=server.port,
-                username=record.live.token,
-                password=record.live.token,
+                username=record.current.token,
+                password=record.current.token,
                 ssl=True,
                 ssl_ca_certs=str(tmp_path / file),
                 ssl_check_hostname=True,

@@ -1,0 +1,108 @@
+"""One look at a tier's generations: the pool's pods and the ranks' proofs in, a record out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kvtier.api.types import KVCacheTier
+from kvtier.cluster.protocol import CONFIGMAP, ApiError, Cluster, Object
+from kvtier.generation.case import Case
+from kvtier.generation.entry import GenerationState
+from kvtier.generation.identity import identity
+from kvtier.generation.lifecycle import MOST_ELAPSED, Step, Told, advance
+from kvtier.generation.pods.read import config_maps_of, read_pod
+from kvtier.generation.record import Record
+from kvtier.plan.generations import kept
+from kvtier.plan.observed import EventSpec, EventType, Plan, RankState
+from kvtier.plan.pool import PoolPod, digest_of, has_ended, is_ready, offered, policy_of
+from kvtier.reconcile.fencing import fences
+from kvtier.reconcile.memory import TierMemory
+from kvtier.redact import new_token
+
+DRAIN_LOOK = MOST_ELAPSED / 2
+"""Seconds between two looks while a clock runs: less than one look may count."""
+FENCE_LOOK = 1.0
+"""Seconds between two looks while a fence or a purge is under way."""
+
+
+async def read_pool(
+    cluster: Cluster, memory: TierMemory, tier: KVCacheTier, pods: Sequence[Object]
+) -> None:
+    """What the pods of the pool run. A ConfigMap is read once until the next full read."""
+    alive = [pod for pod in pods if not has_ended(pod)]
+    namespace = tier.metadata.namespace
+    wanted = {name for pod in alive for name in config_maps_of(pod)}
+    for name in sorted(wanted - memory.config_maps.keys()):
+        try:
+            found = await cluster.get(CONFIGMAP, namespace, name)
+        except ApiError:
+            # Then what it holds is not readable, and is reported as that.
+            continue
+        if found is not None:
+            memory.config_maps[name] = found.get("data") or {}
+    memory.pool = {
+        pod["metadata"]["name"]: PoolPod(
+            name=pod["metadata"]["name"],
+            digest=digest_of(pod),
+            ready=is_ready(pod),
+            identity=read_pod(pod, tier=tier.metadata.name, config_maps=memory.config_maps),
+        )
+        for pod in alive
+    }
+
+
+def look(
+    memory: TierMemory,
+    tier: KVCacheTier,
+    record: Record,
+    *,
+    states: Sequence[RankState],
+    monotonic: float,
+    now: str,
+    token: Callable[[], str] = new_token,
+) -> Step:
+    """What is due now. ``now`` is RFC 3339; the record that comes out is not written yet."""
+    wanted = identity(tier.spec, version=record.identity_version)
+    before = memory.looked_at
+    step = advance(
+        record,
+        Case(
+            wanted=wanted,
+            policy=policy_of(tier),
+            pods={name: each.pod for name, each in memory.pool.items()},
+            fences=fences(memory, tier, record, states=states),
+            elapsed=0.0 if before is None else monotonic - before,
+            now=now,
+            new_token=token,
+            clocks=memory.clocks,
+            offered=offered(wanted, list(memory.pool.values())),
+            kept=kept(list(memory.children), tier=tier, record=record),
+        ),
+    )
+    memory.looked_at, memory.clocks = monotonic, step.clocks
+    return step
+
+
+def events(told: Sequence[Told]) -> list[EventSpec]:
+    return [
+        EventSpec(
+            EventType.WARNING if each.warning else EventType.NORMAL, each.reason, each.message
+        )
+        for each in told
+    ]
+
+
+def next_look(record: Record, *, step: Step, unfinished: bool) -> float | None:
+    """Seconds until the generations are to be looked at again, None if nothing is under way."""
+    states = {entry.state for entry in record.generations}
+    if unfinished or states & {GenerationState.FENCED, GenerationState.CONTAMINATED}:
+        return FENCE_LOOK
+    retiring = any(entry.retired for entry in record.generations)
+    if step.clocks or step.leaving or retiring or GenerationState.PURGED in states:
+        return DRAIN_LOOK
+    return None
+
+
+def sooner(plan: Plan, seconds: float | None) -> Plan:
+    """The plan with this look, if it is before the one that it asks for."""
+    wanted = [each for each in (plan.requeue_after, seconds) if each is not None]
+    return replace(plan, requeue_after=min(wanted, default=None))

@@ -13,6 +13,7 @@ from prometheus_client import (
 )
 
 from kvtier import __version__
+from kvtier.metrics_generations import GenerationMetrics
 from kvtier.placement.findings import Finding, Severity
 
 # A reconcile that finds nothing to do takes about 20 ms; one that creates a tier's children takes
@@ -143,6 +144,7 @@ class Metrics:
             ["namespace", "tier", "bound"],
             registry=self.registry,
         )
+        self.generations = GenerationMetrics(self.registry)
         self.probes_running = Gauge(
             "kvtier_probes_running", "Probes that run now.", registry=self.registry
         )
@@ -256,3 +258,4 @@ class Metrics:
             *(self._scrapes, self._observed_rate),
         ):
             series.remove_by_labels({"namespace": namespace, "tier": tier})
+        self.generations.forget_tier({"namespace": namespace, "tier": tier})

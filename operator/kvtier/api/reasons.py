@@ -71,6 +71,12 @@ POOL_SPANS_DOMAINS: Final = "PoolSpansDomains"
 RANKS_OUTSIDE_DOMAIN: Final = "RanksOutsideDomain"
 RANKS_ON_CORDONED_NODES: Final = "RanksOnCordonedNodes"
 MEMORY_DOES_NOT_FIT: Final = "MemoryDoesNotFit"
+
+# What the pods of the pool run.
+IDENTITY_UNREADABLE: Final = "IdentityUnreadable"
+ADAPTERS_SHARE_KEYS: Final = "AdaptersShareKeys"
+POOL_REASONS: Final = (POOL_DRIFTED, IDENTITY_UNREADABLE, ADAPTERS_SHARE_KEYS)
+
 TOPOLOGY_REASONS: Final = (
     DOMAINS_CONTRADICT,
     DOMAIN_LABELS_MISSING,
@@ -207,6 +213,7 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         T0_NOT_DECLARED,
         *FINDING_REASONS,
         *TOPOLOGY_REASONS,
+        *POOL_REASONS,
     ),
     EARNING_ITS_KEEP: (
         PAYS,

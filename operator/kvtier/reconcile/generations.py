@@ -11,9 +11,11 @@ from kvtier.generation.identity import identity
 from kvtier.generation.lifecycle import MOST_ELAPSED, Step, Told, advance
 from kvtier.generation.pods.read import config_maps_of, read_pod
 from kvtier.generation.record import Record
+from kvtier.placement.findings import Finding
 from kvtier.plan.generations import kept
 from kvtier.plan.observed import EventSpec, EventType, Plan, RankState
 from kvtier.plan.pool import PoolPod, digest_of, has_ended, is_ready, offered, policy_of
+from kvtier.plan.pool_findings import pool_findings
 from kvtier.reconcile.fencing import fences
 from kvtier.reconcile.memory import TierMemory
 from kvtier.redact import new_token
@@ -80,6 +82,12 @@ def look(
     )
     memory.looked_at, memory.clocks = monotonic, step.clocks
     return step
+
+
+def found_in_pool(memory: TierMemory, tier: KVCacheTier, record: Record) -> tuple[Finding, ...]:
+    """What speaks against the pods of the pool."""
+    wanted = identity(tier.spec, version=record.identity_version)
+    return pool_findings(tier, record, wanted=wanted, pods=memory.pool.values())
 
 
 def events(told: Sequence[Told]) -> list[EventSpec]:

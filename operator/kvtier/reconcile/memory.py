@@ -108,6 +108,10 @@ class TierMemory:
     sessions: dict[int, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
     """By rank: a run of its server, and the sessions of each user then."""
     sessions_at: dict[int, float] = field(default_factory=dict)
+    fencing: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By generation and stage that is not proven yet: when its fence was decided (monotonic)."""
+    purge_began: dict[str, float] = field(default_factory=dict)
+    """By generation: when its first key was deleted (monotonic)."""
     clocks: Mapping[str, float] = field(default_factory=dict)
     """Seconds of drains, by generation or token."""
     looked_at: float | None = None

@@ -30,8 +30,9 @@ from kvtier.plan.verdict import verdict_events
 from kvtier.reconcile.clock import Clock
 from kvtier.reconcile.execute import Executor, Report
 from kvtier.reconcile.fencing import Purger, fences
-from kvtier.reconcile.generations import events, look, next_look, sooner
+from kvtier.reconcile.generations import events, found_in_pool, look, next_look, sooner
 from kvtier.reconcile.judging import judged
+from kvtier.reconcile.measuring import Measuring
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.placing import ENGINE, Placer
@@ -44,6 +45,7 @@ from kvtier.reconcile.telling import (
     count_placed,
     done,
     lost_and_back,
+    newly_found,
     problems,
 )
 from kvtier.render.render import RenderSettings
@@ -105,6 +107,7 @@ class Reconciler:
             cluster=cluster, connect=connect, leads=leads, monotonic=clock.monotonic
         )
         self._purger = Purger(connect=connect, leads=leads)
+        self._measuring = Measuring(metrics.generations, monotonic=clock.monotonic)
         self._statuses = StatusWriter(cluster=cluster, leads=leads, metrics=metrics)
         self.memory = Memory()
 
@@ -205,7 +208,8 @@ class Reconciler:
             refused_pods = await self._observer.read_refusals(memory, tier, states=states)
             observed = replace(observed, refusals=refused_pods)
         place = placed(observed, states)
-        judgement = judged(memory, tier, place)
+        pool = found_in_pool(memory, tier, record)
+        judgement = judged(memory, tier, place, others=pool)
         plan = make_plan(
             observed,
             settings=self._settings.render,
@@ -217,12 +221,14 @@ class Reconciler:
         recorded = is_recorded(memory, tier, record)
         if recorded:
             memory.record = record
-            observed = replace(observed, fences=fences(memory, tier, record, states=states))
+            proven = fences(memory, tier, record, states=states)
+            observed = replace(observed, fences=proven)
+            self._measuring.fenced(memory, key, before, step, proven)
         memory.restart_reason = None if plan.restarts else plan.restart_reason
         probed = await self._prober.look(
             key, memory, tier, topology=place.topology, plan=plan, report=report, clock=self._clock
         )
-        judgement = judged(memory, tier, place)
+        judgement = judged(memory, tier, place, others=pool)
         changed = await self._write_status(memory, observed, plan, report, judgement)
         told = chosen(before, record, place=place) if recorded else ()
         changes = done(report, tier=tier, new_domain=bool(told))
@@ -234,6 +240,7 @@ class Reconciler:
             said = verdict_events(tier.status, memory.written or {}, judgement=judgement)
             ranks = lost_and_back(memory, tier.status, plan.ranks, plan=plan)
             await self._tell(tier, [*ranks, *problems(plan, report), *said])
+            await self._tell(tier, newly_found(tier.status, pool))
         self._count_ranks(key, plan.ranks)
         self._metrics.set_findings(*key, findings=judgement.findings)
         count_placed(self._metrics, key, place)
@@ -245,6 +252,9 @@ class Reconciler:
                 memory, tier, record, states=states, now=self._clock.monotonic()
             )
             plan = sooner(plan, next_look(record, step=step, unfinished=purges.unfinished))
+            self._measuring.purged(
+                memory, key, tier, record, purges, fences(memory, tier, record, states=states)
+            )
         return self._next(memory, plan, report)
 
     def _count_ranks(self, key: Key, ranks: Sequence[RankState]) -> None:

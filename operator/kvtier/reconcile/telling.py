@@ -6,7 +6,7 @@ from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
-from kvtier.placement.findings import named
+from kvtier.placement.findings import Finding, named
 from kvtier.placement.topology_checks import Placed
 from kvtier.plan.observed import EventSpec, EventType, Object, Plan, RankState
 from kvtier.plan.rank_events import rank_events
@@ -89,6 +89,16 @@ def problems(plan: Plan, report: Report) -> list[EventSpec]:
     ]
     unusable = [EventSpec(EventType.WARNING, *plan.waits_for)] if plan.waits_for else []
     return unusable + taken + refused_writes
+
+
+def newly_found(before: Object, found: Sequence[Finding]) -> list[EventSpec]:
+    """Findings that the status ``before`` did not have."""
+    known = {each["reason"] for each in before.get("findings", ())}
+    return [
+        EventSpec(EventType.WARNING, each.reason, each.message)
+        for each in found
+        if each.reason not in known
+    ]
 
 
 def lost_and_back(

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvtier.api.types import KVCacheTier
+from kvtier.api.types import GROUP, KVCacheTier
 from kvtier.generation.case import Pod, Policy
-from kvtier.generation.entry import GenerationEntry, GenerationState
+from kvtier.generation.entry import GenerationEntry
 from kvtier.generation.identity import id_of, identity
 from kvtier.generation.pods.read import PodIdentity, differences
 from kvtier.plan.observed import Object
@@ -24,6 +24,7 @@ _MODEL_FIELDS: Mapping[str, str] = {
     "salt": "salt",
     "identity": "identity",
 }
+_READ_ANNOTATIONS = (f"{GROUP}/", "nvidia.com/")
 OFFERED_FIELDS = frozenset({"revision", "tokenizerRevision", "kvCacheDtype"})
 """In what an engine may differ from the spec for a generation to be made for it."""
 
@@ -62,10 +63,12 @@ def digest_of(pod: Object) -> str:
         for kind in ("containerStatuses", "initContainerStatuses")
         for each in status.get(kind) or ()
     ]
+    annotations = metadata.get("annotations") or {}
     facts = [
         metadata.get("uid"),
         metadata.get("labels"),
-        metadata.get("annotations"),
+        # Others write their own all the time, and no reading looks at them.
+        {name: text for name, text in annotations.items() if name.startswith(_READ_ANNOTATIONS)},
         pod.get("spec"),
         images,
         has_ended(pod),
@@ -121,6 +124,3 @@ def tier_of(tier: KVCacheTier, entry: GenerationEntry, *, version: int) -> KVCac
     if identity(spec, version=version) != fields:
         return None
     return tier.model_copy(update={"spec": spec})
-
-
-STATES_IN_USE = (GenerationState.LIVE, GenerationState.PENDING, GenerationState.DRAINING)

@@ -5,6 +5,7 @@ really runs and which Secret it mounts are said apart, so that they can disagree
 """
 
 import copy
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from kvtier.api.load import parse_tier
+from kvtier.generation.identity import generation_id
 from livecluster.api import Object
 from livecluster.callers import IMAGE
 from livecluster.fleet_logs import FleetLogs
@@ -45,14 +48,13 @@ class Runs:
 
     @classmethod
     def as_declared(cls, tier: Tier) -> "Runs":
-        """What the tier's spec says, with the Secret that its status names."""
-        body = tier.body()
-        model, secret = body["spec"]["model"], body["status"]["engineSecret"]
+        """What the tier's spec says by now; its Secret need not be there yet, pods wait for it."""
+        spec = parse_tier(tier.body()).spec
         return cls(
-            model=model["name"],
-            revision=model["revision"],
-            dtype=model["kvCacheDtype"],
-            generation=secret.removeprefix(f"{tier.name}-engine-"),
+            model=spec.model.name,
+            revision=spec.model.revision,
+            dtype=spec.model.kv_cache_dtype.value,
+            generation=generation_id(spec),
         )
 
 
@@ -91,6 +93,11 @@ class Fleet:
         """``kubectl rollout undo``. Returns at once."""
         self.tier.kubectl("rollout", "undo", f"deployment/{self.name}")
         self._history.append(self._history[-2])
+
+    def hand_on(self) -> None:
+        """Have the kubelets bring what is new in the Secrets now, and not within two minutes."""
+        now = f"kvtier.dev/test-synced={time.time()}"
+        self.tier.kubectl("annotate", "pods", "-l", f"app={self.name}", "--overwrite", now)
 
     def scale(self, replicas: int) -> None:
         self.tier.kubectl("scale", f"deployment/{self.name}", f"--replicas={replicas}")

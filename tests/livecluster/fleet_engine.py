@@ -122,7 +122,8 @@ class Engine:
                 self._tell(final=False)
             # Who is behind does not catch up: the load stays what was asked for.
             due = max(due + 1 / self._rate, time.monotonic())
-            self.stop.wait(due - time.monotonic())
+            if not self.stop.wait(due - time.monotonic()):
+                told.counts.late = max(told.counts.late, round(time.monotonic() - due, 6))
         self._tell(final=True)
 
     def _follow_secret(self) -> Told:

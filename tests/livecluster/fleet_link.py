@@ -16,6 +16,8 @@ from kvtier.store.resolve import Resolver
 from kvtier.store.resp import RespConnection
 
 RETRY_SECONDS = 0.25
+PATIENCE_SECONDS = 5.0
+"""More than the Secret's timeout, so that a stall is measured and not cut off."""
 BUFFER_BYTES = 1 << 18
 
 
@@ -115,6 +117,6 @@ class Link:
         except Failed:
             session.close()
             raise
-        link.settimeout(connection.request_timeout)
+        link.settimeout(PATIENCE_SECONDS)
         self._stream = cast(BufferedReader, link.makefile("rb", buffering=BUFFER_BYTES))
         self._socket = link

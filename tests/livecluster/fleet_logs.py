@@ -32,6 +32,7 @@ class FleetLogs:
     """Of each log its container and what reads it, by inode: rotated files keep theirs."""
     _rest: dict[int, bytes] = field(default_factory=dict)
     _told: dict[tuple[str, int], Told] = field(default_factory=dict)
+    _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -51,6 +52,12 @@ class FleetLogs:
             stop.set()
             thread.join()
             self.look()
+            self.close()
+
+    def close(self) -> None:
+        """Nothing new is read any more; what was read stays."""
+        with self._lock:
+            self._closed = True
             for _, file in self._files.values():
                 file.close()
             self._files.clear()
@@ -58,7 +65,8 @@ class FleetLogs:
     def look(self) -> list[Told]:
         """The last that was told of each stretch by now, in the order they began."""
         with self._lock:
-            self._open_new()
+            if not self._closed:
+                self._open_new()
             for inode, (container, file) in self._files.items():
                 self._read(inode, container, file.read())
             return sorted(self._told.values(), key=lambda told: (told.began, told.pod))

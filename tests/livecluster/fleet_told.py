@@ -23,6 +23,8 @@ class Counts:
     ``errors`` are batches that a rank did not answer, and error replies. ``batches`` are those that
     were sent; ``slow`` ones took more than 0.1 s, ``stalls`` more than 1 s, and the longest
     ``longest`` seconds. ``latency`` counts batches below each of LATENCY_SECONDS, and the rest.
+    ``late`` is by how many seconds the engine itself was woken too late at most: a stall beside it
+    may be the machine's.
     """
 
     requests: int = 0
@@ -41,6 +43,7 @@ class Counts:
     slow: int = 0
     stalls: int = 0
     longest: float = 0.0
+    late: float = 0.0
     latency: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_SECONDS) + 1))
 
     @property
@@ -49,12 +52,12 @@ class Counts:
 
     def __add__(self, other: "Counts") -> "Counts":
         mine, theirs = asdict(self), asdict(other)
-        longest, latency = (
-            max(self.longest, other.longest),
-            zip(mine.pop("latency"), theirs.pop("latency"), strict=True),
-        )
-        total = {name: mine[name] + theirs[name] for name in mine} | {"longest": longest}
-        return Counts(**total, latency=[sum(pair) for pair in latency])
+        most = {name: max(mine[name], theirs[name]) for name in ("longest", "late")}
+        latency = [sum(pair) for pair in zip(self.latency, other.latency, strict=True)]
+        added = {
+            name: mine[name] + theirs[name] for name in mine.keys() - most.keys() - {"latency"}
+        }
+        return Counts(**added, **most, latency=latency)
 
     def timed(self, seconds: float) -> None:
         self.batches += 1

@@ -28,7 +28,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fleet_link import Answer, Link, No
+from fleet_link import PATIENCE_SECONDS, Answer, Link, No
 from fleet_told import Told, now
 
 from kvtier.loadtest import striping
@@ -220,13 +220,14 @@ class Engine:
     def _ask(self, told: Told, batches: Sequence[Sequence[bytes]]) -> list[list[Answer]]:
         """Each rank's answers to its commands; all ranks work at the same time."""
         began = time.monotonic()
+        deadline = began + PATIENCE_SECONDS
         sent = [
             link.send(batch) if batch else False
             for link, batch in zip(self._links, batches, strict=True)
         ]
         answers: list[list[Answer]] = []
         for link, batch, was_sent in zip(self._links, batches, sent, strict=True):
-            found = link.answers(len(batch)) if was_sent else None
+            found = link.answers(len(batch), deadline=deadline) if was_sent else None
             if was_sent:
                 told.counts.timed(time.monotonic() - began)
             told.counts.errors += bool(batch) and found is None

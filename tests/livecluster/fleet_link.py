@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
@@ -17,7 +18,9 @@ from kvtier.store.resp import RespConnection
 
 RETRY_SECONDS = 0.25
 PATIENCE_SECONDS = 5.0
-"""More than the Secret's timeout, so that a stall is measured and not cut off."""
+"""Of a batch, on all ranks: more than the Secret's timeout, so that a stall is measured and not cut
+off."""
+LEAST_SECONDS = 0.05
 BUFFER_BYTES = 1 << 18
 
 
@@ -55,15 +58,21 @@ class Link:
         if link is None:
             return False
         try:
+            link.settimeout(PATIENCE_SECONDS)
             link.sendall(b"".join(commands))
         except OSError:
             self._drop()
             return False
         return True
 
-    def answers(self, count: int) -> list[Answer] | None:
-        """None if the rank went down before the last."""
+    def answers(self, count: int, *, deadline: float) -> list[Answer] | None:
+        """None if the rank went down before the last, or says nothing until the deadline (of the
+        monotonic clock)."""
+        link = self._socket
+        if link is None:
+            return None
         try:
+            link.settimeout(max(deadline - time.monotonic(), LEAST_SECONDS))
             return [self._answer() for _ in range(count)]
         except (OSError, ValueError):
             self._drop()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from random_identities import FIELDS, altered, spec_of, text, truth
+from random_identities import FIELDS, GROUP_SIZES, SIZES, altered, group, spec_of, text, truth
 
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.generation.changes import changes
@@ -82,6 +82,29 @@ def test_every_field_of_every_identity_changes_the_id(field: str) -> None:
         # And it alone differs: nothing else of the identity follows it.
         differing = {each.field.split(".")[0] for each in changes(identity(one), identity(two))}
         assert len(differing) == 1
+
+
+@pytest.mark.parametrize("size", ["attention", "layers", *GROUP_SIZES])
+def test_every_part_of_an_attention_group_changes_the_id(size: str) -> None:
+    rng = random.Random(size)
+    for _ in range(40):
+        base, rest = truth(rng), [group(rng) for _ in range(rng.randint(0, 2))]
+        # Beyond all sizes that are drawn, so that no other part of the group is equal to it.
+        values = ["Full", "Linear"] if size == "attention" else [100, 101]
+        same = group(rng)
+        groups = [frozenset({**dict(same), size: each}.items()) for each in values]
+        one, two = (spec_of(rng, base | {"layout": ("groups", (each, *rest))}) for each in groups)
+        assert generation_id(one) != generation_id(two)
+
+
+@pytest.mark.parametrize(("kind", "part"), [(k, i) for k in ("gqa", "mla") for i in range(3)])
+def test_every_part_of_a_layout_changes_the_id(kind: str, part: int) -> None:
+    rng = random.Random(part)
+    for _ in range(40):
+        base, sizes = truth(rng), [rng.choice(SIZES) for _ in range(3)]
+        other = [size + (index == part) for index, size in enumerate(sizes)]
+        one, two = (spec_of(rng, base | {"layout": (kind, tuple(each))}) for each in (sizes, other))
+        assert generation_id(one) != generation_id(two)
 
 
 def test_a_text_means_the_same_in_no_two_fields() -> None:

@@ -16,7 +16,10 @@ PURE += tuple(
 PURE += ("webhook/decision.py", "webhook/review.py", "trial/scale.py")
 PURE += tuple(
     f"cli/{name}.py"
-    for name in ("around", "plot", "probe_report", "screen", "status_report", "trial_report")
+    for name in (
+        *("around", "generation_report", "plot", "probe_report"),
+        *("screen", "status_report", "trial_report"),
+    )
 )
 PURE += tuple(f"engines/{name}.py" for name in ("endpoint", "exposition", "rates"))
 PURE += tuple(f"probe/{name}.py" for name in ("config", "rates", "result"))

@@ -64,8 +64,8 @@ class Generations:
         found = {}
         for rank in engine.ranks:
             with engine.connect(rank, username="operator", password=operator) as session:
-                pattern = f"kvt-{generation}-r{rank.rank}@*"
-                found[rank.rank] = sum(1 for _ in session.scan_iter(match=pattern, count=1000))
+                pattern = f"kvt-{generation}-r{rank}@*"
+                found[rank] = sum(1 for _ in session.scan_iter(match=pattern, count=1000))
         return found
 
     def reaches(self, generation: str, token: str) -> dict[int, bool]:
@@ -74,10 +74,10 @@ class Generations:
         operator = self.tier.secret(f"{self.tier.name}-operator")["token"]
         found = {}
         for rank in engine.ranks:
-            key = f"kvt-{generation}-r{rank.rank}@x"
+            key = f"kvt-{generation}-r{rank}@x"
             with engine.connect(rank, username="operator", password=operator) as session:
                 users = session.execute_command("ACL", "USERS")
                 known = token.encode() in users or token in users
                 answer = known and session.execute_command("ACL", "DRYRUN", token, "get", key)
-                found[rank.rank] = answer in (b"OK", "OK")
+                found[rank] = answer in (b"OK", "OK")
         return found

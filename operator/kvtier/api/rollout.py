@@ -31,8 +31,8 @@ class Rollout(Model):
         default=OnPoolDrift.ALERT,
         description="What happens when engines labelled with the tier run another identity than it"
         " names and mount no Secret of it. Alert says so and changes nothing. NewGeneration makes a"
-        " generation of what they run. Fence takes the keys from the generation that the tier"
-        " names.",
+        " generation of what they run, for them to mount. Fence takes the keys from the generation"
+        " that the tier names once such engines have been Ready for drainTimeout.",
         json_schema_extra=_LIVE,
     )
     drain_timeout: Duration = Field(
@@ -61,8 +61,8 @@ class Rollout(Model):
     revocation: Revocation = Field(
         default=Revocation.DRAINED,
         description="What becomes of the tokens that credentialEpoch replaced. Drained: they work"
-        " until no pod uses them. Immediate, for a leaked token: they are switched off and their"
-        " sessions ended at once; engines that still have them stall until they restart.",
+        " for drainTimeout. Immediate, for a leaked token: they are switched off and their sessions"
+        " ended at once; engines that still have them stall until they have the new one.",
         json_schema_extra=_LIVE,
     )
 

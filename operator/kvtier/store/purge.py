@@ -21,20 +21,24 @@ Sleep = Callable[[float], Awaitable[object]]
 class Pace:
     """How much of a server a purge may take.
 
-    ``share``: the part of the time in which one of its commands is under way (0 to 1). ``scan``:
-    about how many keys a SCAN looks at. An UNLINK removes 1 to ``unlink`` keys, as many as take
-    about ``turn`` seconds longer than a SCAN: freeing 4 KiB takes a server two microseconds, 8 MiB
-    over a millisecond where its allocator gives the memory back at once.
+    ``share``: the part of the time in which the server works for the purge, at most (above 0, up
+    to 1). ``scan``: about how many keys a SCAN looks at. An UNLINK removes 1 to ``unlink`` keys, as
+    many as take about ``turn`` seconds longer than a SCAN: freeing 4 KiB takes a server two
+    microseconds, 8 MiB over a millisecond where its allocator gives the memory back at once.
     """
 
     share: float = 0.2
-    scan: int = 100
+    scan: int = 200
     unlink: int = 100
     turn: float = 0.001
 
     def pause(self, took: float) -> float:
-        """Seconds to leave the server alone after a command that took so many."""
-        return took * (1 / self.share - 1)
+        """Seconds to leave the server alone after a command that took so many.
+
+        Work takes about ``turn`` at most; what is beyond two of them is waiting, for the network
+        or behind others, and costs the server nothing.
+        """
+        return min(took, 2 * self.turn) * (1 / self.share - 1)
 
     def batch(self, keys: int, *, longer: float) -> int:
         """Keys of the next UNLINK, after one of ``keys`` took so much longer than a SCAN."""
@@ -83,31 +87,34 @@ async def purge(
     begun = clock()
     head = f"{prefix}@".encode()
     removed = steps = 0
+    pending: list[bytes] = []
+    here = cursor
     batch = 1
 
     def done(*, whole: bool, at: int) -> Purged:
         return Purged(keys=removed, steps=steps, seconds=clock() - begun, whole=whole, cursor=at)
 
-    while leads() and clock() - begun < most_seconds:
-        # A walk that stops within a step repeats it: what was removed is not there any more.
-        here = cursor
+    while leads():
+        if not pending:
+            # A walk that stops with keys pending goes on from where it found the first of them.
+            here = cursor
         sent = clock()
         cursor, found = await store.scan(cursor, match=f"{prefix}@*", count=pace.scan)
         scan_took = clock() - sent
         steps += 1
         await sleep(pace.pause(scan_took))
         # The pattern is what the server looks for; what goes is decided here.
-        keys = [key for key in found if key.startswith(head)]
-        while keys:
+        pending += [key for key in found if key.startswith(head)]
+        over = cursor == 0 or clock() - begun >= most_seconds
+        while len(pending) >= batch or (over and pending):
             if not leads():
                 return done(whole=False, at=here)
-            part, keys = keys[:batch], keys[batch:]
+            part, pending = pending[:batch], pending[batch:]
             sent = clock()
             removed += await store.unlink(*part)
             took = clock() - sent
-            if len(part) == batch:
-                batch = pace.batch(batch, longer=took - scan_took)
+            batch = pace.batch(batch, longer=took - scan_took)
             await sleep(pace.pause(took))
-        if cursor == 0:
-            return done(whole=True, at=0)
-    return done(whole=False, at=cursor)
+        if over:
+            return done(whole=cursor == 0, at=cursor)
+    return done(whole=False, at=here if pending else cursor)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
+from math import inf
 
 import pytest
 from rank_under_test import RankUnderTest
@@ -14,7 +15,7 @@ ADDRESS = Address("127.0.0.1", 6379)
 OPERATOR = Credentials("operator", "secret")
 PREFIX = "kvt-0123456789ab-r3"
 OTHERS = (b"kvt-0123456789ab-r30@0", b"kvt-0123456789ac-r3@0", b"kvt-0123456789ab-r3", b"xkvt@0")
-FAST = Pace(share=0.99)
+FAST = Pace(share=1.0, scan=100)
 
 
 def keys(prefix: str, number: int) -> set[bytes]:
@@ -42,6 +43,13 @@ async def test_it_removes_exactly_the_keys_of_its_prefix(rank: RankUnderTest) ->
         assert 40 <= purged.steps <= 80
         again = await purge(store, prefix=rank.prefix, leads=lambda: True, pace=FAST)
         assert (again.keys, again.whole) == (0, True)
+
+
+async def test_a_prefix_is_no_pattern(rank: RankUnderTest) -> None:
+    rank.write_keys([b"kvt-*@1", b"kvt-a@1"])
+    async with rank.session() as store:
+        assert (await purge(store, prefix="kvt-*", leads=lambda: True, pace=FAST)).keys == 1
+        assert await store.unlink("kvt-a@1") == 1
 
 
 class Time:
@@ -77,11 +85,24 @@ def fake(number: int) -> FakeServer:
 
 
 async def run(
-    server: FakeServer, *, time: Time, pace: Pace, leads: Callable[[], bool] = lambda: True
+    server: FakeServer,
+    *,
+    time: Time,
+    pace: Pace,
+    leads: Callable[[], bool] = lambda: True,
+    cursor: int = 0,
+    most_seconds: float = inf,
 ) -> Purged:
     async with FakeStores({ADDRESS: server}).connect(ADDRESS, OPERATOR) as store:
         return await purge(
-            store, prefix=PREFIX, leads=leads, pace=pace, clock=time.clock, sleep=time.sleep
+            store,
+            prefix=PREFIX,
+            leads=leads,
+            pace=pace,
+            cursor=cursor,
+            most_seconds=most_seconds,
+            clock=time.clock,
+            sleep=time.sleep,
         )
 
 
@@ -99,6 +120,13 @@ async def test_it_leaves_the_server_alone_for_the_rest_of_the_time(share: float)
     assert purged.seconds == pytest.approx(time.busy + time.slept)
 
 
+def test_waiting_for_a_slow_network_is_not_paid_for_by_pauses() -> None:
+    pace = Pace(share=0.2, turn=0.001)
+    assert [pace.pause(took) for took in (0.0, 0.001, 0.002, 0.003, 5.0)] == pytest.approx(
+        [0.0, 0.004, 0.008, 0.008, 0.008]
+    )
+
+
 async def test_small_values_go_many_at_a_time_and_large_ones_one_by_one() -> None:
     small, large = fake(2000), fake(50)
     await run(small, time=Time(small, lambda number: 0.0005 + number * 2e-6), pace=Pace())
@@ -108,13 +136,22 @@ async def test_small_values_go_many_at_a_time_and_large_ones_one_by_one() -> Non
     assert set(unlinks(large)) == {1}
 
 
+async def test_few_keys_among_many_others_go_together() -> None:
+    server = fake(200)
+    server.keys |= {f"other@{number}" for number in range(3_000)}
+    purged = await run(server, time=Time(server, lambda number: 0.0005), pace=Pace(scan=20))
+    assert purged.steps > 150
+    assert sum(unlinks(server)) == 200
+    assert len(unlinks(server)) < 15
+
+
 async def test_a_slow_network_does_not_count_as_a_slow_server() -> None:
     server = fake(2000)
     await run(server, time=Time(server, lambda number: 0.05 + number * 2e-6), pace=Pace())
     assert max(unlinks(server)) > 50
 
 
-async def test_values_that_become_larger_shrink_the_batches_again() -> None:
+def test_values_that_become_larger_shrink_the_batches_again() -> None:
     pace = Pace(turn=0.001, unlink=64)
     batches = [1]
     for longer in [0.0] * 8 + [0.0007] * 2 + [0.005] * 8:
@@ -161,3 +198,30 @@ async def test_a_broken_session_ends_it_and_another_purge_does_the_rest() -> Non
     purged = await run(server, time=time, pace=Pace())
     assert (purged.keys, purged.whole) == (left, True)
     assert server.keys == {key.decode() for key in OTHERS}
+
+
+@pytest.mark.parametrize("asked", range(24))
+async def test_a_purge_that_was_stopped_anywhere_goes_on_and_skips_no_key(asked: int) -> None:
+    server = fake(60)
+    server.keys |= {f"other@{number}" for number in range(300)}
+    time = Time(server, lambda number: 0.0005)
+    answers = count()
+    pace = Pace(scan=20)
+    first = await run(server, time=time, pace=pace, leads=lambda: next(answers) < asked)
+    assert not first.whole
+    rest = await run(server, time=time, pace=pace, cursor=first.cursor)
+    assert rest.whole
+    assert first.keys + rest.keys == 60
+    assert not {key for key in server.keys if key.startswith(f"{PREFIX}@")}
+
+
+async def test_a_purge_in_short_slices_removes_all() -> None:
+    server = fake(500)
+    time = Time(server, lambda number: 0.0005)
+    cursor, slices, removed, whole = 0, 0, 0, False
+    while not whole:
+        found = await run(server, time=time, pace=Pace(scan=50), cursor=cursor, most_seconds=0.003)
+        cursor, whole, removed = found.cursor, found.whole, removed + found.keys
+        slices += 1
+    assert removed == 500
+    assert slices > 3

@@ -15,7 +15,7 @@ import yaml
 
 from kvtier.generation.pods.canonical import NotCanonical, decoded
 from kvtier.generation.pods.command import Launch
-from kvtier.generation.pods.engines import SWITCHES, Flag
+from kvtier.generation.pods.engines import Flag
 from kvtier.generation.pods.environment import Files
 from kvtier.generation.pods.safe import LONGEST_TEXT, MOST_WORDS, Marks, Unknown, short
 
@@ -191,7 +191,7 @@ class _Parser:
             self._many([])
             return True
         self._abbreviated(name)
-        return bool(equals) or name.startswith(SWITCHES)
+        return bool(equals) or self.launch.engine.is_switch(name)
 
     def _listed(self, flag: Flag, name: str, value: str | None) -> None:
         if flag.kind == "switch":

@@ -63,7 +63,13 @@ class Engine:
     """By name, dashes for underscores."""
     meanings: tuple[Flag, ...]
     many: frozenset[str]
+    switches: frozenset[str]
+    values: frozenset[str]
     environment: Mapping[str, str]
+
+    def is_switch(self, name: str) -> bool:
+        """Whether an unlisted flag certainly takes no value."""
+        return name in self.switches or (name.startswith(SWITCHES) and name not in self.values)
 
 
 @cache
@@ -93,6 +99,8 @@ def _engine(name: str, entry: Mapping[str, Any]) -> Engine:
         },
         meanings=tuple(meanings.values()),
         many=frozenset(entry.get("many", ())),
+        switches=frozenset(entry.get("switches", ())),
+        values=frozenset(entry.get("values", ())),
         environment=entry.get("environment", {}),
     )
 

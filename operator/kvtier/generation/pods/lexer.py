@@ -19,6 +19,8 @@ DEEPEST: Final = 4
 OURS: Final = "comes from the tier's own Secret"
 _PLAIN: Final = re.compile(r"[^ \t\n;&|\\'\"$`<>()#]+")
 _DEFAULT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:?[-=+?])?")
+STEP: Final = 64
+"""Characters that a command or an unknown counts as."""
 _MOST_ASSIGNMENTS: Final = 64
 """In front of one command."""
 
@@ -271,7 +273,7 @@ class Reader:
 
     def _value(self, name: str) -> str:
         value = self.shell.variables.get(name)
-        self.shell.grow(len(value))
+        self.shell.grow(len(value) + STEP)
         return value
 
     def _parameters(self) -> list[str]:
@@ -301,4 +303,5 @@ class Reader:
         return self._mark(shown, "depends on how the script runs")
 
     def _mark(self, shown: str, why: str) -> str:
+        self.shell.grow(STEP)
         return self.shell.variables.marks.mark(shown, why)

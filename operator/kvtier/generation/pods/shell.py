@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kvtier.generation.pods.environment import Variables
-from kvtier.generation.pods.lexer import ASSIGNMENT, DECLARE, DEEPEST, NAME, Reader, TooLong
+from kvtier.generation.pods.lexer import ASSIGNMENT, DECLARE, DEEPEST, NAME, STEP, Reader, TooLong
 from kvtier.generation.pods.safe import LONGEST_TEXT
 
 MOST_COMMANDS: Final = 512
@@ -49,6 +49,7 @@ class Shell:
 
     def command(self, words: list[str], *, maybe: bool) -> None:
         """One simple command has been read. ``maybe``: it runs only if another failed."""
+        self.grow(STEP)
         if self.over:
             return
         while words and words[0] in _IN_FRONT:

@@ -10,7 +10,7 @@ from kvtier.generation.pods.engines import FIELDS
 from kvtier.generation.pods.reading import ARGUMENTS
 
 NOT_SAID: Final = "(not said)"
-_COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REVISIONS: Final = frozenset({"revision", "tokenizerRevision"})
 _OF_THE_PLACE: Final = frozenset({"image", "modelIn", "kvCacheDtype"})
 """Settings that are no setting of the engine's."""
@@ -135,14 +135,14 @@ def _differs(name: str, runs: str | int, declared: str | int, pod: PodIdentity) 
 
 
 def _revision_differs(runs: str, declared: str) -> bool:
-    """Two commits or two names do if neither begins the other; a commit and a name may be one."""
-    runs, declared = runs.lower(), declared.lower()
-    commits = bool(_COMMIT.fullmatch(runs)), bool(_COMMIT.fullmatch(declared))
-    if commits[0] != commits[1]:
-        return runs.startswith("sha256:") and declared.startswith("sha256:")
-    if all(commits):
-        return not (runs.startswith(declared) or declared.startswith(runs))
-    return runs != declared
+    """Two commits, two digests or two names do; a name and a commit may be one thing."""
+    return runs.lower() != declared.lower() and _kind(runs) == _kind(declared)
+
+
+def _kind(revision: str) -> str:
+    if _COMMIT.fullmatch(revision.lower()):
+        return "commit"
+    return "digest" if revision.startswith("sha256:") else "name"
 
 
 def _folded(name: str) -> str:

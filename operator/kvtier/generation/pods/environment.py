@@ -193,6 +193,35 @@ def files_of(
     return Files(tuple(mounts), config_maps)
 
 
+def data_at_start(
+    pod: Mapping[str, Any], config_maps: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, str]]:
+    """Data of those ConfigMaps that are as they were when the pod's containers started.
+
+    ``config_maps``: the objects by name. Variables are set and arguments read when a container
+    starts: one that was edited since says what the next pod runs, not this one. Kept are immutable
+    ones, and those that no manager has written since the earliest start.
+    """
+    statuses = mappings(mapping(mapping(pod).get("status")).get("containerStatuses"))
+    starts = [
+        text(mapping(mapping(each.get("state")).get("running")).get("startedAt"))
+        for each in statuses
+    ]
+    earliest = min(starts, default="")
+    return {
+        name: mapping(found.get("data"))
+        for name, found in config_maps.items()
+        if found.get("immutable") is True or _written(found) < earliest
+    }
+
+
+def _written(config_map: Mapping[str, Any]) -> str:
+    """When it was last written, as Kubernetes writes times (UTC, so texts compare as times do)."""
+    metadata = mapping(config_map.get("metadata"))
+    times = [text(each.get("time")) for each in mappings(metadata.get("managedFields"))]
+    return max(times) if times and all(times) else "~"
+
+
 def config_maps_of(pod: Mapping[str, Any]) -> frozenset[str]:
     """Names of the ConfigMaps that a pod's containers take variables or files from."""
     spec = mapping(mapping(pod).get("spec"))

@@ -34,7 +34,7 @@ def reading_of(launch: Launch, *, pod: Mapping[str, Any], files: Files, marks: M
     """What one command says of itself."""
     arguments = arguments_of(launch, files=files, marks=marks)
     reading = Reading()
-    _from_variables(reading, launch, files=files, marks=marks)
+    _from_variables(reading, launch, marks=marks)
     for flag in launch.engine.meanings:
         if flag.meaning not in _DERIVED:
             _from_flag(reading, flag, arguments, marks)
@@ -42,32 +42,24 @@ def reading_of(launch: Launch, *, pod: Mapping[str, Any], files: Files, marks: M
         return reading
     _kv_dtype(reading, arguments, marks)
     _connector(reading, arguments, marks)
+    if reading.fields.get("connector") == "LMCacheInProcess":
+        _chunks(reading, launch, files=files, marks=marks)
+    if "attentionInDataParallel" in reading.settings:
+        reading.doubt("parallelism.tensor", "attention in data parallel divides it")
     _model(reading, launch, arguments, place=Place(pod, files), marks=marks)
     if arguments.open:
         reading.doubt(ARGUMENTS, arguments.open)
     return reading
 
 
-def _from_variables(reading: Reading, launch: Launch, *, files: Files, marks: Marks) -> None:
+def _from_variables(reading: Reading, launch: Launch, *, marks: Marks) -> None:
     values = launch.variables.values
-    path = values.get("LMCACHE_CONFIG_FILE", "")
-    if path and "\0" not in path:
-        content, why = files.read(path)
-        words = "" if why else words_of_file(content)
-        size = [word.partition("=")[2] for word in words if word.startswith("--chunk_size=")]
-        if size and size[-1].isdecimal():
-            reading.know("chunkTokens", int(size[-1][:9]))
     for name, meaning in launch.engine.environment.items():
         if name not in values:
             continue
         value = values[name]
         if unknown := marks.first(value):
             reading.doubt(meaning, f"{name} is {unknown}")
-        elif meaning == "chunkTokens":
-            try:
-                reading.know(meaning, whole(value))
-            except NotCanonical:
-                reading.doubt(meaning, f"{name} is {short(value)}, which is no number")
         elif value:
             reading.know(meaning, canonical("word", [value]))
     if values.get(_RUNTIME_ADAPTERS, "").lower() in ("1", "true"):
@@ -153,6 +145,27 @@ def _connector(reading: Reading, arguments: Arguments, marks: Marks) -> None:
         if found := CONNECTORS.get(text(each.get("kv_connector"))):
             reading.know("connector", found)
             return
+
+
+def _chunks(reading: Reading, launch: Launch, *, files: Files, marks: Marks) -> None:
+    """LMCache in the engine's own process: its variable outranks its file. Elsewhere both are left
+    over: an LMCache server has the size."""
+    values = launch.variables.values
+    path, shown = values.get("LMCACHE_CONFIG_FILE", ""), "chunk_size of LMCACHE_CONFIG_FILE"
+    content = files.read(path)[0] if path and "\0" not in path else ""
+    in_file = words_of_file(content) if content else ()
+    sizes = [word.partition("=")[2] for word in in_file if word.startswith("--chunk_size=")]
+    if "LMCACHE_CHUNK_SIZE" in values:
+        sizes, shown = [values["LMCACHE_CHUNK_SIZE"]], "LMCACHE_CHUNK_SIZE"
+    if not sizes:
+        return
+    if unknown := marks.first(sizes[-1]):
+        reading.doubt("chunkTokens", f"{shown} is {unknown}")
+        return
+    try:
+        reading.know("chunkTokens", whole(sizes[-1]))
+    except NotCanonical:
+        reading.doubt("chunkTokens", f"{shown} is {short(sizes[-1])}, which is no number")
 
 
 def _model(

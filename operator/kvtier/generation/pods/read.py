@@ -20,6 +20,7 @@ from kvtier.generation.pods.environment import (
     ConfigMaps,
     Files,
     config_maps_of,
+    data_at_start,
     expanded,
     files_of,
     variables_of,
@@ -50,6 +51,7 @@ __all__ = [
     "Disagreement",
     "PodIdentity",
     "config_maps_of",
+    "data_at_start",
     "differences",
     "disagreements",
     "read_pod",
@@ -183,10 +185,13 @@ def _why_none(spec: Mapping[str, Any], containers: Iterable[_Container], *, tier
             continue
         problems += [f"container {container.name}: {each}" for each in container.found.problems[:1]]
         if uses_secret(spec, container.manifest, tier=tier):
-            problems.append(
-                f"container {container.name} has the tier's Secret, but its command is no"
-                " engine's that kvtier knows"
+            command = container.manifest.get("command")
+            why = (
+                "its command is no engine's that kvtier knows"
+                if command
+                else "no command, so that its image decides what runs"
             )
+            problems.append(f"container {container.name} has the tier's Secret, but {why}")
     return problems[0] if problems else "no container runs an engine that kvtier knows"
 
 

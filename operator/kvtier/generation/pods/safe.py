@@ -15,7 +15,9 @@ _EMPTY: Final[Mapping[str, Any]] = {}
 
 def mapping(value: object) -> Mapping[str, Any]:
     """``value`` if it is an object, else an empty one."""
-    return value if isinstance(value, Mapping) else _EMPTY
+    if type(value) is dict or isinstance(value, Mapping):
+        return value
+    return _EMPTY
 
 
 def sequence(value: object, *, most: int = MOST_ITEMS) -> Sequence[Any]:
@@ -25,7 +27,7 @@ def sequence(value: object, *, most: int = MOST_ITEMS) -> Sequence[Any]:
 
 def mappings(value: object) -> list[Mapping[str, Any]]:
     """The objects in a list, others left out."""
-    return [each for each in sequence(value) if isinstance(each, Mapping)]
+    return [each for each in sequence(value) if type(each) is dict or isinstance(each, Mapping)]
 
 
 def text(value: object) -> str:

@@ -38,6 +38,8 @@ def pod(*words: str, model: str = MODEL, image: str = "") -> PodIdentity:
         (["--revision", "v2"], []),
         (["--revision", "main"], []),
         (["--revision", COMMIT[:10]], []),
+        (["--revision", "20260401"], []),
+        (["--revision", f"sha256:{'a' * 64}"], []),
         (["--kv-cache-dtype", "fp8"], [("kvCacheDtype", "fp8_e4m3", "bfloat16")]),
         (["--kv-cache-dtype", "auto"], []),
         (

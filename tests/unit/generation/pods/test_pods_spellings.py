@@ -130,9 +130,7 @@ def places(node: Any) -> list[tuple[Any, Any]]:
 
 
 @given(st.sampled_from(sorted(CASES)), st.data())
-def test_no_part_of_a_pod_can_be_so_wrong_that_it_is_an_error(
-    name: str, data: st.DataObject
-) -> None:
+def test_no_part_of_a_pod_can_be_an_error(name: str, data: st.DataObject) -> None:
     case = deepcopy({"pod": CASES[name]["pod"], "maps": CASES[name].get("configMaps", {})})
     for _ in range(3):
         parent, key = data.draw(st.sampled_from(places(case)))

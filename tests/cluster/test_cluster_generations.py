@@ -3,6 +3,9 @@
 import time
 from dataclasses import replace
 
+import pytest
+import valkey
+
 from livecluster.fixtures import NewTier
 from livecluster.fleet import Runs, fleet
 from livecluster.generations import FENCED_SECONDS, Generations, rolled
@@ -17,6 +20,8 @@ MISS_SECONDS = 1.0 * SLACK
 """From the fence on a rank to the first miss of an engine that reads all the time."""
 OLD, NEW = {"model": {"revision": "1"}}, {"model": {"revision": "2"}}
 RANKS = 2
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def served(new_tier: NewTier, **rollout: object) -> tuple[Tier, Generations, str, str]:
@@ -165,10 +170,8 @@ def test_a_leaked_token_is_worth_nothing_at_once_and_its_sessions_end(new_tier: 
     assert set(generations.reaches(old, tier.engine().token).values()) == {True}
 
 
-def _answers(session: object) -> bool:
-    import valkey
-
+def _answers(session: valkey.Valkey) -> bool:
     try:
-        return bool(session.ping())  # type: ignore[attr-defined]
+        return bool(session.ping())
     except valkey.ValkeyError:
         return False

@@ -14,6 +14,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from kvtier import __version__
 from kvtier.cluster.protocol import (
+    CONFIGMAP,
     FIELD_MANAGER,
     LEASE,
     AlreadyExists,
@@ -302,7 +303,10 @@ def _taken(obj: Mapping[str, Any]) -> str:
 
 def _described(item: Object, kind: Kind) -> Object:
     """Items of a list do not say what they are; managedFields are most of their size."""
-    item["metadata"].pop("managedFields", None)
+    managed = item["metadata"].pop("managedFields", None) or ()
+    times = [each["time"] for each in managed if "time" in each]
+    if kind is CONFIGMAP and times:
+        item["metadata"]["managedFields"] = [{"time": max(times)}]
     return {"apiVersion": kind.api_version, "kind": kind.kind, **item}
 
 

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 FIELD_MANAGER = "kvtier"
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON, ``apiVersion`` and ``kind`` filled in, without managedFields."""
+"""A Kubernetes object as JSON, ``apiVersion`` and ``kind`` filled in, without managedFields; of a
+ConfigMap's the time of the last write is left."""
 
 
 @dataclass(frozen=True, slots=True)

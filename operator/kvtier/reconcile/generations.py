@@ -9,7 +9,7 @@ from kvtier.generation.case import Case
 from kvtier.generation.entry import GenerationState
 from kvtier.generation.identity import identity
 from kvtier.generation.lifecycle import MOST_ELAPSED, Step, Told, advance
-from kvtier.generation.pods.read import config_maps_of, read_pod
+from kvtier.generation.pods.read import config_maps_of, data_at_start, read_pod
 from kvtier.generation.record import Record
 from kvtier.placement.findings import Finding
 from kvtier.plan.generations import kept
@@ -40,13 +40,17 @@ async def read_pool(
             # Then what it holds is not readable, and is reported as that.
             continue
         if found is not None:
-            memory.config_maps[name] = found.get("data") or {}
+            memory.config_maps[name] = found
     memory.pool = {
         pod["metadata"]["name"]: PoolPod(
             name=pod["metadata"]["name"],
             digest=digest_of(pod),
             ready=is_ready(pod),
-            identity=read_pod(pod, tier=tier.metadata.name, config_maps=memory.config_maps),
+            identity=read_pod(
+                pod,
+                tier=tier.metadata.name,
+                config_maps=data_at_start(pod, memory.config_maps),
+            ),
         )
         for pod in alive
     }

@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,21 @@ def test_variables_that_double_each_other_cost_little() -> None:
     env += [{"name": f"V{n}", "value": f"$(V{n - 1})$(V{n - 1})"} for n in range(1, 200)]
     found = read("vllm", "serve", "$(V199)", env=env)
     assert "too long" in found.unreadable["modelName"]
+
+
+def test_a_variable_that_is_named_many_times_takes_little_memory() -> None:
+    env = [{"name": "V", "value": "x" * 60_000}, {"name": "W", "value": "$(V)" * 2000}]
+    tracemalloc.start()
+    found = read("vllm", "serve", "$(W)", env=env)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "too long" in found.unreadable["modelName"]
+    assert peak < 10_000_000
+
+
+def test_two_dollars_are_one_that_stands_for_itself() -> None:
+    found = read("vllm", "serve", "org/$$(V)", env=[{"name": "V", "value": "model"}])
+    assert found.fields["modelName"] == "org/$(V)"
 
 
 def test_yaml_that_multiplies_itself_is_refused() -> None:

@@ -201,7 +201,7 @@ class Fleet:
         engine["command"] = ["/opt/vllm/bin/vllm", "serve", runs.model]
         engine["args"] = [
             *("--revision", runs.revision, "--kv-cache-dtype", runs.dtype),
-            *("--tensor-parallel-size", str(self.tier.body()["spec"]["pool"]["ranks"])),
+            *("--tensor-parallel-size", str(parse_tier(self.tier.body()).spec.pool.ranks)),
             *("--served-model-name", self.tier.name, "--port", "8000"),
         ]
         engine["env"] = [

@@ -170,9 +170,12 @@ def _user_actions(record: Record, rank: int, facts: StoreFacts) -> list[StoreAct
     """Users at once, the file when the kubelet may have brought it: loading an old one makes users
     anew that it has and others not, if only for the length of the transaction."""
     loaded = facts.acl_revision == acl_revision(record, rank=rank)
+    actions: list[StoreAction] = []
     if not facts.users_set and (not loaded or fenced_tokens(record)):
-        return [SetUsers(rank=rank)]
-    return [LoadAcl(rank=rank)] if not loaded and facts.load_due else []
+        actions.append(SetUsers(rank=rank))
+    if not loaded and facts.load_due:
+        actions.append(LoadAcl(rank=rank))
+    return actions
 
 
 def _requeue(

@@ -99,6 +99,8 @@ class TierMemory:
     """By rank: the run of the server, settings and users that were last seen to be as wanted."""
     access: dict[int, AccessProof] = field(default_factory=dict)
     """By rank: what it proved last of who may read."""
+    unchecked: set[int] = field(default_factory=set)
+    """The ranks that are to prove it again, whatever was said since."""
     loaded_at: dict[int, float] = field(default_factory=dict)
     """By rank: when it was last told its users, with its ACL file or without (monotonic)."""
     purged: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -150,6 +152,10 @@ class TierMemory:
 
     def needs_full_read(self, *, now: float, every: float) -> bool:
         return self.body is None or now - self.full_at >= every
+
+    def check_access(self) -> None:
+        """Have every rank prove again that fenced tokens reach no key; until then it holds."""
+        self.unchecked = set(self.access)
 
     def forget_full_read(self) -> None:
         self.full_at = float("-inf")

@@ -237,14 +237,17 @@ def _with_proof(
 ) -> StoreFacts:
     """The facts with what this run of the server has proved before."""
     found = memory.access.get(state.rank)
-    same = (
+    told = (
         found is not None
-        and found.gone
         and (found.of, found.run_id) == ((state.pod_uid, state.container), facts.run_id)
         and found.revision == acl_revision(record, rank=state.rank)
     )
     told_at = memory.loaded_at.get(state.rank, float("-inf"))
-    return replace(facts, users_set=same, load_due=now - told_at >= LOAD_EVERY)
+    return replace(
+        facts,
+        users_set=told and found is not None and found.gone and state.rank not in memory.unchecked,
+        load_due=told and now - told_at >= LOAD_EVERY,
+    )
 
 
 def proof(tier: KVCacheTier, *, record: Record, state: RankState, tls: TlsFacts | None) -> str:

@@ -66,8 +66,12 @@ class Telling:
         for token in revoked_tokens(self._record):
             await store.client_kill(token)
         left = await self._still_open(store)
+        before = self._memory.access.get(rank)
+        if before is None or not self._is_of(before, facts):
+            # The kubelet may need a while; a check of the same users puts off nothing.
+            self._memory.loaded_at[rank] = self._now
         self._note(facts, gone=not left, delivered=facts.acl_revision == self._revision)
-        self._memory.loaded_at[rank] = self._now
+        self._memory.unchecked.discard(rank)
         return [f"generation {generation} still has access" for generation in left]
 
     async def _load(self, store: Store, facts: StoreFacts) -> None:
@@ -85,6 +89,11 @@ class Telling:
             for token, generation in fenced_tokens(self._record).items()
             if not await access_gone(store, token, prefix=key_prefix(generation, self._state.rank))
         ]
+
+    def _is_of(self, proof: AccessProof, facts: StoreFacts) -> bool:
+        """Whether it is of this run of the server, and of these users."""
+        run = ((self._state.pod_uid, self._state.container), facts.run_id)
+        return (proof.of, proof.run_id) == run and proof.revision == self._revision
 
     def _note(self, facts: StoreFacts, *, gone: bool, delivered: bool) -> None:
         state = self._state

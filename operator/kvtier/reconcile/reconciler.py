@@ -150,7 +150,7 @@ class Reconciler:
             memory.candidates = None
         if full:
             memory.proven.clear()
-            memory.access.clear()
+            memory.check_access()
             memory.config_maps.clear()
             memory.futile.clear()
             await self._observer.read_foreign(memory, tier)

@@ -292,3 +292,22 @@ async def test_with_the_policy_fence_the_spec_s_generation_goes_when_the_pool_ha
     await later(ready, UNIT)
     assert states(ready) == {A: "Live"}
     assert may_read(ready, entry(ready, A).token, A) == [True, True]
+
+
+async def test_a_file_that_comes_late_is_loaded_however_often_everything_is_read_again(
+    ready: Operator,
+) -> None:
+    await rolled(ready)
+    ready.apply(revised("r1", salt="2"))
+    for _ in range(8):
+        await ready.clock.advance(3.0)
+        ready.reconciler.memory.of(KEY).forget_full_read()
+        ready.queue.add(KEY)
+        await ready.settle()
+    ready.deliver_users()
+    for _ in range(8):
+        await ready.clock.advance(3.0)
+        ready.reconciler.memory.of(KEY).forget_full_read()
+        ready.queue.add(KEY)
+        await ready.settle()
+    assert states(ready)[A] == "Purged"

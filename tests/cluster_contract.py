@@ -182,6 +182,19 @@ class ClusterContract:
             await cluster.apply(configmap(namespace, k="w"), uid=wrong)
         assert await cluster.get(CONFIGMAP, namespace, "a") == made
 
+    async def test_apply_of_a_version_touches_none_that_another_client_wrote(
+        self, cluster, namespace, edit: Edit
+    ):
+        made = await cluster.create(configmap(namespace, k="v"))
+        await edit(CONFIGMAP, namespace, "a", {"data": {"theirs": "1"}})
+        live = await cluster.get(CONFIGMAP, namespace, "a")
+        mine = configmap(namespace, k="w")
+        with pytest.raises(Conflict):
+            await cluster.apply(mine, uid=uid(made), resource_version=version(made))
+        assert await cluster.get(CONFIGMAP, namespace, "a") == live
+        applied = await cluster.apply(mine, uid=uid(made), resource_version=version(live))
+        assert applied["data"] == {"k": "w", "theirs": "1"}
+
     async def test_apply_never_creates(self, cluster, namespace):
         made = await cluster.create(configmap(namespace, k="v"))
         await cluster.delete(CONFIGMAP, namespace, "a", uid=uid(made))

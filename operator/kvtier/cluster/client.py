@@ -120,8 +120,10 @@ class AioCluster:
         except Conflict as error:
             raise AlreadyExists(status=409, reason="AlreadyExists", message=_taken(obj)) from error
 
-    async def apply(self, obj: Mapping[str, Any], *, uid: str) -> Object:
-        return await self._apply_to("apply", obj, uid)
+    async def apply(
+        self, obj: Mapping[str, Any], *, uid: str, resource_version: str | None = None
+    ) -> Object:
+        return await self._apply_to("apply", obj, uid, resource_version)
 
     async def apply_status(self, obj: Mapping[str, Any], *, uid: str) -> Object:
         names = ("name", "namespace")
@@ -181,11 +183,15 @@ class AioCluster:
                 return found
             query["continue"] = token
 
-    async def _apply_to(self, verb: str, obj: Mapping[str, Any], uid: str) -> Object:
+    async def _apply_to(
+        self, verb: str, obj: Mapping[str, Any], uid: str, version: str | None = None
+    ) -> Object:
         if not uid:
             raise ValueError("uid: apply needs the uid of the object that was read")
         metadata = {**obj["metadata"], "uid": uid}
         metadata.pop("resourceVersion", None)
+        if version is not None:
+            metadata["resourceVersion"] = version
         try:
             return await self._apply(verb, {**obj, "metadata": metadata})
         except Invalid as error:

@@ -73,9 +73,15 @@ class FakeCluster:
         owner = (FIELD_MANAGER, "Apply", "")
         return await self._call("create", identify(obj), lambda: self._storage.add(obj, owner))
 
-    async def apply(self, obj: Mapping[str, Any], *, uid: str) -> Object:
+    async def apply(
+        self, obj: Mapping[str, Any], *, uid: str, resource_version: str | None = None
+    ) -> Object:
         return await self._call(
-            "apply", identify(obj), lambda: self._storage.apply(obj, uid=uid, subresource="")
+            "apply",
+            identify(obj),
+            lambda: self._storage.apply(
+                obj, uid=uid, resource_version=resource_version, subresource=""
+            ),
         )
 
     async def apply_status(self, obj: Mapping[str, Any], *, uid: str) -> Object:

@@ -81,12 +81,21 @@ class Storage:
         self._commit(where, new, "ADDED")
         return copied(new)
 
-    def apply(self, obj: Mapping[str, Any], *, uid: str, subresource: str) -> Object:
+    def apply(
+        self,
+        obj: Mapping[str, Any],
+        *,
+        uid: str,
+        resource_version: str | None = None,
+        subresource: str,
+    ) -> Object:
         where = identify(obj)
         live = self._objects.get(where)
         if live is None:
             raise error(409, "Conflict", f"{where[0].plural} {where[2]!r}: none has this uid")
         _expect(where, field="uid", expected=uid, live=live)
+        if resource_version is not None:
+            _expect(where, field="resourceVersion", expected=resource_version, live=live)
         intent = _intent(where[0], obj, subresource)
         me = (FIELD_MANAGER, "Apply", subresource)
         stated = fieldsets.paths(intent)

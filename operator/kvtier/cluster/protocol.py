@@ -177,10 +177,14 @@ class Cluster(Protocol):
         AlreadyExists if the name is taken, whoever owns it: nothing is ever seized.
         """
 
-    async def apply(self, obj: Mapping[str, Any], *, uid: str) -> Object:
-        """Apply the full intent to the object that has this uid; fields left out are pruned.
+    async def apply(
+        self, obj: Mapping[str, Any], *, uid: str, resource_version: str | None = None
+    ) -> Object:
+        """Apply the full intent to the object that has this uid (and version); fields left out are
+        pruned.
 
-        Conflict if the object is gone or another one has taken its name; never creates.
+        Conflict if the object is gone or another one has taken its name, or if it is of another
+        version; never creates.
         """
 
     async def apply_status(self, obj: Mapping[str, Any], *, uid: str) -> Object:

@@ -34,6 +34,11 @@ class Cause(StrEnum):
     POOL_DRIFTED = "PoolDrifted"
 
 
+POISONED = frozenset({Cause.CONTAMINATED, Cause.SALT_CHANGED})
+"""After these nobody knows of which weights the keys are: they are deleted, and new tokens made,
+before the generation is read again."""
+
+
 class Retirement(StrEnum):
     """What an earlier token of a generation may still do: all, look in vain, or not even connect.
 
@@ -83,6 +88,12 @@ class GenerationEntry:
     def has_keys(self) -> bool:
         """Whether ranks may hold keys of it."""
         return self.state is not GenerationState.PURGED
+
+    @property
+    def serves_at_once(self) -> bool:
+        """Whether what it holds may be read again: it lost access, if at all, by time alone."""
+        ended = self.state in (GenerationState.FENCED, GenerationState.PURGED)
+        return self.has_access or (ended and self.cause not in POISONED)
 
     def tokens(self) -> Iterator[str]:
         """All tokens of it that servers know."""

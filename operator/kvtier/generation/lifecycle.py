@@ -13,6 +13,7 @@ from kvtier.api import reasons
 from kvtier.api.rollout import OnPoolDrift, Revocation
 from kvtier.generation.case import Case
 from kvtier.generation.entry import (
+    POISONED,
     Cause,
     GenerationEntry,
     GenerationState,
@@ -25,6 +26,8 @@ MOST_ELAPSED = 30.0
 """Seconds of a drain that one look may count: what happened in a longer pause nobody saw."""
 CHECKPOINTS = 8
 """A drain is written down so often: a restart of the operator costs it no more than that part."""
+STOPPED = -1.0
+"""A clock that stands, whatever is written down of it."""
 
 State = GenerationState
 
@@ -51,7 +54,7 @@ class Step:
 
 def advance(record: Record, case: Case) -> Step:
     """The record after everything that is due now, and what to tell of it."""
-    look = _Look(case)
+    look = _Look(case, record)
     for rule in _RULES:
         record = rule(look, record)
     return Step(record, tuple(look.told), look.clocks, look.leaving)
@@ -60,8 +63,15 @@ def advance(record: Record, case: Case) -> Step:
 class _Look:
     """One pass of the rules; each takes the record and returns it, changed or not."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, record: Record) -> None:
         self.case = case
+        # What is proven is of these: a token that is retired in this look is not among them.
+        self.ended = {
+            each.token
+            for entry in record.generations
+            for each in entry.retired
+            if each.state is not Retirement.VALID
+        }
         self.told: list[Told] = []
         self.clocks: dict[str, float] = {}
         self.leaving: frozenset[str] = frozenset()
@@ -97,7 +107,7 @@ class _Look:
                 f"Generation {wanted} is the one for engines to use; {before.id} drains until "
                 f"engines have used the new one for {case.policy.drain_timeout:g} s.",
             )
-        elif _serves_at_once(entry):
+        elif entry.serves_at_once:
             self.tell(
                 reasons.GENERATION_LIVE,
                 f"Generation {wanted} is the one for engines to use again, with what it still "
@@ -176,9 +186,9 @@ class _Look:
         at_once = policy.revocation is Revocation.IMMEDIATE
         if policy.credential_epoch != record.credential_epoch:
             state = Retirement.REVOKED if at_once else Retirement.VALID
+            # Those without access too: they may come back.
             for entry in record.generations:
-                if entry.has_access or at_once:
-                    record = record.put(self.renewed(entry, state))
+                record = record.put(self.renewed(entry, state))
             record = replace(
                 record,
                 credential_epoch=policy.credential_epoch,
@@ -244,7 +254,9 @@ class _Look:
         return generation in self.case.offered or bool(self.case.users(generation))
 
     def _ticked(self, entry: GenerationEntry, *, runs: bool) -> tuple[GenerationEntry, bool]:
-        drained, written = self._clock(entry.id, entry.drained, runs=runs)
+        # The time of one state says nothing of another.
+        key = f"{entry.id} {entry.state}"
+        drained, written = self._clock(key, entry.drained, runs=runs)
         over = runs and drained >= self.case.policy.drain_timeout
         return replace(entry, drained=written), over
 
@@ -258,14 +270,20 @@ class _Look:
         )
 
     def _clock(self, key: str, written: float, *, runs: bool) -> tuple[float, float]:
-        """Seconds now, and those to write down."""
+        """Seconds now, and those to write down: none while paused, when only fences are written."""
+        paused = self.case.policy.paused
         if not runs:
-            return 0.0, 0.0
-        now = max(self.case.clocks.get(key, written), 0.0)
-        if key in self.case.clocks or written:
+            if paused and written:
+                self.clocks[key] = STOPPED
+            return 0.0, written if paused else 0.0
+        before = self.case.clocks.get(key, written or STOPPED)
+        now = max(before, 0.0)
+        if before != STOPPED:
             # The first look starts the clock: nobody knows for how long it might have run.
             now += min(max(self.case.elapsed, 0.0), MOST_ELAPSED)
         self.clocks[key] = now
+        if paused:
+            return now, written
         grain = max(self.case.policy.drain_timeout / CHECKPOINTS, 1.0)
         return now, math.floor(now / grain) * grain
 
@@ -301,16 +319,22 @@ class _Look:
         return self._let_go(record)
 
     def _revive(self, record: Record, entry: GenerationEntry) -> Record:
-        poisoned = entry.cause is Cause.CONTAMINATED
-        if not (entry.state is State.PURGED or _serves_at_once(entry)):
+        if self.case.policy.paused:
+            # Its Secret is not written now.
+            return record
+        poisoned = entry.cause in POISONED
+        # A rank that came back with an old file let its pods store again, until it was told.
+        clean = entry.state is State.PURGED and self.case.fences.empty(entry.id)
+        if not (clean if poisoned else entry.serves_at_once):
             return record
         if entry.cause is Cause.POOL_DRIFTED and self._drifts():
             return record
         if self.case.foreign(entry.id, entry.identity) is not None:
             return record
         if poisoned:
-            # Who wrote to it may have the old token still.
+            # Who wrote to it may have the old tokens still.
             entry = self.renewed(entry, Retirement.FENCED)
+            entry = replace(entry, retired=tuple(map(_without_keys, entry.retired)))
         self.tell(
             reasons.GENERATION_LIVE,
             f"Generation {entry.id} is the one for engines to use again"
@@ -321,11 +345,13 @@ class _Look:
     def _let_go(self, record: Record) -> Record:
         """Forget tokens and generations that nobody holds any more."""
         fences, leaving = self.case.fences, set()
+        if self.case.policy.paused:
+            return record
         for entry in record.generations:
             kept = tuple(
                 each
                 for each in entry.retired
-                if each.state is Retirement.VALID or not fences.without_sessions(each.token)
+                if each.token not in self.ended or not fences.without_sessions(each.token)
             )
             if kept != entry.retired and fences.hold:
                 entry = replace(entry, retired=kept)
@@ -364,11 +390,8 @@ _RULES: tuple[Callable[[_Look, Record], Record], ...] = (
 )
 
 
-def _serves_at_once(entry: GenerationEntry) -> bool:
-    """Whether what it holds may be read again: it lost access, if at all, by time alone."""
-    by_time = entry.state is State.FENCED and entry.cause in (Cause.DRAINED, Cause.POOL_DRIFTED)
-    empty = entry.state is State.PURGED and entry.cause is not Cause.CONTAMINATED
-    return entry.has_access or by_time or empty
+def _without_keys(each: RetiredToken) -> RetiredToken:
+    return replace(each, state=Retirement.FENCED) if each.state is Retirement.VALID else each
 
 
 def _why(entry: GenerationEntry) -> str:

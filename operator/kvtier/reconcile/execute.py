@@ -25,9 +25,11 @@ from kvtier.plan.observed import (
     Apply,
     ChildKey,
     Delete,
+    LoadAcl,
     Plan,
     RankState,
     ReloadCertificate,
+    SetUsers,
     StoreAction,
     StoreFacts,
     child_key,
@@ -103,6 +105,7 @@ class Executor:
         """Secrets first, one by one; once all are right the other children at once; then pods and
         stores. Raises NotLeading before the first write that the Lease does not cover."""
         report = Report()
+        before = _record_version(tier, memory)
         await self._keep_record(plan, tier=tier, memory=memory, report=report)
         if report.retry or report.reread or report.taken:
             # Another process made one first, or nobody knows: its tokens are not ours.
@@ -114,9 +117,30 @@ class Executor:
         if not report.taken and made <= set(report.created):
             # Nothing is made that mounts what could not be made.
             await self._bring_about(plan, tier=tier, memory=memory, report=report)
-        if recorded:
+        if recorded and (
+            not any(isinstance(each, SetUsers | LoadAcl) for each in plan.store_actions)
+            or before != _record_version(tier, memory)
+            or await self._is_newest(tier, memory, report)
+        ):
             await self._tell_stores(plan, tier=tier, record=record, memory=memory, report=report)
         return report
+
+    async def _is_newest(self, tier: KVCacheTier, memory: TierMemory, report: Report) -> bool:
+        """Whether the record is as it was read: an old one would lift another operator's fence."""
+        name = acl_name(tier.metadata.name)
+        try:
+            found = await self._cluster.get(SECRET, tier.metadata.namespace, name)
+        except ApiError as error:
+            report.failures.append(f"Secret {name}: {error}")
+            report.retry = report.retry or error
+            return False
+        version = found["metadata"]["resourceVersion"] if found else None
+        if version == _record_version(tier, memory):
+            return True
+        report.reread = Conflict(
+            status=409, reason="Conflict", message=f"Secret {name}: another operator wrote it"
+        )
+        return False
 
     async def _bring_about(
         self, plan: Plan, *, tier: KVCacheTier, memory: TierMemory, report: Report
@@ -200,11 +224,11 @@ class Executor:
         if memory.futile.get(key) == before:
             report.failures.append(futile)
             return
-        intent = dict(apply.intent)
-        if key[0] == "Secret" and key[1] == acl_name(intent["metadata"]["labels"][TIER_LABEL]):
-            # Another operator may have written a fence meanwhile: it must not be taken back.
-            intent["metadata"] = {**intent["metadata"], "resourceVersion": before}
-        result = await self._cluster.apply(intent, uid=apply.uid)
+        # Another operator may have written a fence meanwhile: it must not be taken back.
+        of_record = key == ("Secret", acl_name(apply.intent["metadata"]["labels"][TIER_LABEL]))
+        result = await self._cluster.apply(
+            apply.intent, uid=apply.uid, resource_version=before if of_record else None
+        )
         memory.put(result)
         memory.futile.pop(key, None)
         if contains(result, apply.intent):
@@ -335,6 +359,11 @@ class Executor:
             elif note_loaded(memory, record, state, facts):
                 prove(state)
         await _all(jobs)
+
+
+def _record_version(tier: KVCacheTier, memory: TierMemory) -> str | None:
+    found = memory.children.get((SECRET.kind, acl_name(tier.metadata.name)))
+    return found["metadata"].get("resourceVersion") if found else None
 
 
 async def _all(jobs: Iterable[Awaitable[None]]) -> None:

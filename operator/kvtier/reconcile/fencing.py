@@ -126,8 +126,12 @@ class Purger:
         ``now`` is monotonic. A rank that does not answer is tried again by a later look.
         """
         done = Purges()
-        emptying = [entry for entry in record.generations if entry.state in EMPTYING]
+        emptying = [entry for entry in record.generations if _is_emptied(record, entry)]
         asks = bool(_waiting_for_sessions(record))
+        if not asks:
+            # Who had a session then says nothing of the next time that it matters.
+            memory.sessions.clear()
+            memory.sessions_at.clear()
         ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
         credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
 
@@ -204,8 +208,23 @@ def _waiting_for_sessions(record: Record) -> list[str]:
     return found
 
 
-def forget_gone(memory: TierMemory, record: Record) -> None:
-    """Drop what is remembered of generations that are not being emptied: they may fill again."""
-    emptying = {entry.id for entry in record.generations if entry.state in EMPTYING}
-    memory.purged = {place: run for place, run in memory.purged.items() if place[0] in emptying}
-    memory.purging = {place: at for place, at in memory.purging.items() if place[0] in emptying}
+def forget_filled(memory: TierMemory, record: Record) -> None:
+    """Drop what is remembered of purges of generations that may have been stored to since.
+
+    ``record`` is the stored one, before anything is decided.
+    """
+    known = memory.record
+    if known is not None and known.generations != record.generations:
+        # Another operator wrote it: nobody here saw what it allowed meanwhile.
+        memory.purged.clear()
+        memory.purging.clear()
+        memory.sessions.clear()
+    kept = {entry.id for entry in record.generations if _is_emptied(record, entry)}
+    memory.purged = {place: run for place, run in memory.purged.items() if place[0] in kept}
+    memory.purging = {place: at for place, at in memory.purging.items() if place[0] in kept}
+
+
+def _is_emptied(record: Record, entry: GenerationEntry) -> bool:
+    """Whether its keys are to be deleted, again at a rank that runs anew if it is to come back."""
+    returns = entry.id == record.current_id and entry.state is GenerationState.PURGED
+    return entry.state in EMPTYING or returns

@@ -16,7 +16,7 @@ from kvtier.plan.generations import kept
 from kvtier.plan.observed import EventSpec, EventType, Plan, RankState
 from kvtier.plan.pool import PoolPod, digest_of, has_ended, is_ready, offered, policy_of
 from kvtier.plan.pool_findings import pool_findings
-from kvtier.reconcile.fencing import fences
+from kvtier.reconcile.fencing import fences, forget_filled
 from kvtier.reconcile.memory import TierMemory
 from kvtier.redact import new_token
 
@@ -69,6 +69,7 @@ def look(
     """What is due now. ``now`` is RFC 3339; the record that comes out is not written yet."""
     wanted = identity(tier.spec, version=record.identity_version)
     before = memory.looked_at
+    forget_filled(memory, record)
     step = advance(
         record,
         Case(

@@ -24,7 +24,8 @@ OF_ONE_RUN = ("uid", "resourceVersion", "creationTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``objects`` by kind and name, ``settings`` by pod; ``restarts`` are pods made by name.
+    """``objects`` by kind and name, ``settings`` by pod; ``restarts`` are pods made by name,
+    ``tokens`` counts tiers by how many of a role they had.
 
     ``wrong`` is what may never be, whatever another run did.
     """
@@ -32,12 +33,13 @@ class Outcome:
     objects: dict[str, str]
     settings: dict[str, dict[str, str]]
     restarts: dict[str, int]
+    tokens: dict[str, int]
     wrong: tuple[str, ...]
 
     def difference(self, other: "Outcome") -> str:
         """What this run has otherwise than an undisturbed one, one line each; empty if nothing."""
         lines = list(self.wrong)
-        for part in ("objects", "settings", "restarts"):
+        for part in ("objects", "settings", "restarts", "tokens"):
             mine, theirs = getattr(self, part), getattr(other, part)
             lines += [
                 f"{part} {name}: {mine.get(name)} instead of {theirs.get(name)}"
@@ -59,7 +61,13 @@ def outcome(world: World) -> Outcome:
             pod["metadata"]["name"]: dict(_server(world, pod).config) for pod in _rank_pods(world)
         },
         restarts=dict(world.incarnations),
-        wrong=(*_orphans(objects, names), *_tokens(world), *_users(world)),
+        tokens=dict(Counter(_token_counts(world))),
+        wrong=(
+            *_orphans(objects, names),
+            *_tokens(world),
+            *_users(world),
+            *sorted(world.wrong),
+        ),
     )
 
 
@@ -104,16 +112,21 @@ def _orphans(objects: list[Object], names: dict[str, str]) -> list[str]:
 
 
 def _tokens(world: World) -> list[str]:
-    """Each tier makes one token of each role, ever, and no two have the same."""
+    """A tier makes one token of each role, ever, unless it rotates them; no two are the same."""
     found = [
         f"{len(tokens)} {role} tokens were made for one tier"
         for (_, role), tokens in world.tokens.items()
-        if len(tokens) != 1
+        if len(tokens) != 1 and (role == "operator" or not world.rotates)
     ]
     made = Counter(token for tokens in world.tokens.values() for token in tokens)
     return found + [
         f"one token was given out {count} times" for count in made.values() if count > 1
     ]
+
+
+def _token_counts(world: World) -> list[str]:
+    """How many tokens of each role a tier had, without whose they are."""
+    return [f"{len(tokens)} {role}" for (_, role), tokens in world.tokens.items()]
 
 
 def _users(world: World) -> list[str]:

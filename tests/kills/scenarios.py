@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from kills.generations import GENERATIONS, apply, of
 from kills.world import KEY, World
 from kvtier.cluster.protocol import (
     CONFIGMAP,
@@ -230,7 +231,7 @@ FROM_READY: dict[str, Scenario] = {
     **{f"delete_secret_{which}": delete_secret(which) for which in ("acl", "operator", "engine")},
     **{each.__name__: each for each in (delete, delete_and_create_again)},
 }
-SCENARIOS: dict[str, Scenario] = FROM_NOTHING | FROM_READY
+SCENARIOS: dict[str, Scenario] = FROM_NOTHING | FROM_READY | GENERATIONS
 
 
 async def prepared(name: str) -> bytes:
@@ -238,4 +239,6 @@ async def prepared(name: str) -> bytes:
     world = World()
     if name in FROM_READY:
         await create(world)
+    if name in GENERATIONS:
+        await apply(world, of("r1"))
     return world.save()

@@ -18,11 +18,12 @@ from kvtier.api.types import API_VERSION, KIND
 from kvtier.cluster.fake import FakeCluster, Request, Stopped
 from kvtier.cluster.protocol import EVENT, NODE, POD, SECRET, TIER, Object
 from kvtier.controller import Watcher
-from kvtier.generation.record import from_json
+from kvtier.generation.record import Record, from_json
 from kvtier.metrics import Metrics
 from kvtier.process import PACE
 from kvtier.reconcile.events import Recorder
-from kvtier.reconcile.memory import Key
+from kvtier.reconcile.fencing import Purger
+from kvtier.reconcile.memory import Key, TierMemory
 from kvtier.reconcile.queue import KeyedQueue
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
 from kvtier.render.names import (
@@ -38,6 +39,7 @@ from kvtier.render.probe import NODE_ANNOTATION, PROBE_LABEL
 from kvtier.render.render import RenderSettings
 from kvtier.store.fake import FakeServer, FakeStores
 from kvtier.store.protocol import Address
+from kvtier.store.purge import Pace
 from small_tier import probe_message, read_conf
 
 KEY: Key = ("serving", "demo")
@@ -131,7 +133,8 @@ class World:
 
     With ``downtime`` all others finish what they do before the next process starts; without, it
     starts at once. ``incarnations`` counts the pods made by name, ``tokens`` are all that any
-    Secret ever held, by the owner's uid and the role.
+    Secret ever held, by the owner's uid and the role: several only where a scenario ``rotates``
+    them. ``wrong`` is what was seen on the way and may never be.
     """
 
     def __init__(self, *, downtime: bool = False) -> None:
@@ -142,6 +145,8 @@ class World:
         self.collect_at = float("-inf")
         self.incarnations: Counter[str] = Counter()
         self.tokens: dict[tuple[str, str], set[str]] = {}
+        self.rotates = False
+        self.wrong: set[str] = set()
         self._downtime = downtime
         self._served: dict[Address, str] = {}
         self._quiet_since = 0.0
@@ -170,6 +175,34 @@ class World:
             world._note_tokens(secret)
         world._list()
         return world
+
+    # What there is
+
+    def record(self) -> Record | None:
+        """The record in its Secret."""
+        secret = self.cluster.peek(SECRET, KEY[0], acl_name(KEY[1]))
+        return from_json(base64.b64decode(secret["data"][RECORD_KEY])) if secret else None
+
+    def states(self) -> dict[str, str]:
+        record = self.record()
+        assert record is not None
+        return {entry.id: entry.state.value for entry in record.generations}
+
+    def memory(self) -> TierMemory | None:
+        """What the running process knows."""
+        return self._reconciler.memory.find(KEY)
+
+    def ranks(self) -> dict[int, FakeServer]:
+        found = {}
+        for pod in self.cluster.all(POD):
+            rank = pod["metadata"]["labels"].get(RANK_LABEL)
+            server = self.stores.servers.get(Address(host=pod.get("status", {}).get("podIP", "")))
+            if rank is not None and server is not None:
+                found[int(rank)] = server
+        return found
+
+    def rank_servers(self) -> list[FakeServer]:
+        return [server for _, server in sorted(self.ranks().items())]
 
     # What users do
 
@@ -236,6 +269,10 @@ class World:
             metrics=Metrics(),
             leads=lambda: True,
             jitter=lambda: 0.5,
+        )
+        # Pauses by the wall clock would have the ranks take turns by lot.
+        self._reconciler._purger = Purger(
+            connect=self.stores.connect, leads=lambda: True, pace=Pace(share=1.0)
         )
         self._watcher = Watcher(queue=self._queue, memory=self._reconciler.memory)
 
@@ -328,7 +365,7 @@ class World:
         self.cluster.run_statefulsets()
         self.cluster.run_jobs(self._probe)
         for pod in self.cluster.all(POD):
-            if RANK_LABEL in pod["metadata"]["labels"]:
+            if RANK_LABEL in pod["metadata"].get("labels", {}):
                 self._serve(pod)
         if self.clock.seconds >= self.collect_at:
             self.cluster.collect_garbage()

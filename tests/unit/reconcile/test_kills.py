@@ -8,13 +8,14 @@ import random
 import pytest
 
 from kills.driver import Campaign, errors, stops
+from kills.generations import GENERATIONS
 from kills.scenarios import SCENARIOS
 
 MAIN = (
     *("create", "change_several", "change_paused", "roll_one"),
     *("delete", "delete_and_create_again", "engines_choose"),
 )
-OTHERS = tuple(name for name in SCENARIOS if name not in MAIN)
+OTHERS = tuple(name for name in SCENARIOS if name not in MAIN and name not in GENERATIONS)
 PAIRS = 30
 
 pytestmark = pytest.mark.timeout(600)
@@ -56,3 +57,14 @@ async def test_stopped_twice_while_it_creates_it_ends_the_same() -> None:
     count, wrong = await campaign.strike_each(campaign.pairs(PAIRS, random.Random(4)))
     assert not wrong, "\n".join(wrong)
     assert count == PAIRS
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+async def test_stopped_at_a_few_calls_of_a_rollout_it_ends_the_same(name: str) -> None:
+    campaign = await Campaign.of(name)
+    # Other calls in each scenario, so that together they see most kinds.
+    first = list(GENERATIONS).index(name) * 7
+    runs = [(stops(call)[turn % 2],) for turn, call in enumerate(campaign.calls[first::80])]
+    _, wrong = await campaign.strike_each(runs)
+    assert not wrong, "\n".join(wrong)
+    assert runs

@@ -131,9 +131,9 @@ async def test_a_field_that_does_not_stay_is_applied_once_and_reported(
     # What a mutating webhook does that has another opinion.
     applied = 0
 
-    async def apply(obj: Object, *, uid: str) -> Object:
+    async def apply(obj: Object, *, uid: str, resource_version: str | None) -> Object:
         nonlocal applied
-        del uid
+        del uid, resource_version
         applied += 1
         found = ready.cluster.peek(CONFIGMAP, NAMESPACE, obj["metadata"]["name"])
         assert found is not None

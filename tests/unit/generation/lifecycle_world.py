@@ -1,7 +1,6 @@
 """A tier around the pure machine: pods with tokens, servers with users and keys, and a record that
 is written before servers are told. What the machine may never do is asserted at every look."""
 
-import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -33,8 +32,8 @@ def parsed(revision: str, salt: str) -> KVCacheTierSpec:
     return KVCacheTierSpec.model_validate(document)
 
 
-def named(revision: str, salt: str = "") -> str:
-    return id_of(identity(parsed(revision, salt or "1")))
+def named(revision: str, salt: str = "1") -> str:
+    return id_of(identity(parsed(revision, salt)))
 
 
 @dataclass(slots=True)
@@ -84,7 +83,6 @@ class Tier:
         self.servers = {
             rank: FakeServer(acl_file=acl_file(self.record, rank=rank)) for rank in RANKS
         }
-        self.told: list[str] = []
         self.dead: set[str] = set()
         """Tokens that lost their keys for more than time: they never get any again."""
         self.counted: dict[tuple[str, str], float] = {}
@@ -127,9 +125,8 @@ class Tier:
 
     def proven(self, rank: int) -> Proof | None:
         proof, server = self.proofs.get(rank), self.servers[rank]
-        current = proof is not None and proof.gone and proof.run == server.run_id
-        same = proof is not None and proof.revision == acl_revision(self.record, rank=rank)
-        return proof if current and same else None
+        told = (server.run_id, acl_revision(self.record, rank=rank))
+        return proof if proof and proof.gone and (proof.run, proof.revision) == told else None
 
     def purge(self, rank: int) -> None:
         if self.proven(rank) is None:
@@ -242,7 +239,6 @@ class Tier:
         self.counted = self._counted_after(step.record, case)
         self._bury(before, step.record)
         self.record, self.clocks, self.first = step.record, step.clocks, False
-        self.told += [each.reason for each in step.told]
         self.secrets = {e.id for e in step.record.generations if e.id not in step.leaving}
         self._refresh_mounts()
         self.check_servers()
@@ -369,7 +365,7 @@ class Tier:
             acl_revision(self.record, rank=rank) == acl_revision(step.record, rank=rank)
             for rank in RANKS
         )
-        again = dataclasses.replace(
+        again = replace(
             case,
             elapsed=0.0,
             clocks=step.clocks,

@@ -18,7 +18,7 @@ PURE += tuple(
     f"cli/{name}.py"
     for name in (
         *("around", "generation_report", "plot", "probe_report"),
-        *("screen", "status_report", "trial_report"),
+        *("screen", "status_generations", "status_report", "trial_report"),
     )
 )
 PURE += tuple(f"engines/{name}.py" for name in ("endpoint", "exposition", "rates"))

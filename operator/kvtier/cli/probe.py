@@ -17,6 +17,8 @@ from kvtier.api.scalars import parse_duration
 from kvtier.cli import flags, live, output, probe_report, status
 from kvtier.cli.active import Controller, controller
 from kvtier.cli.errors import BadInput
+from kvtier.cli.live_pool import read_pool
+from kvtier.cli.status_generations import Pool
 from kvtier.cluster.protocol import (
     EVENT,
     JOB,
@@ -82,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     for line in came.troubles:
         _say(line)
     # What measured it is at work.
-    status.show(came.body, form=arguments.output, runs=Controller(True))
+    status.show(came.body, form=arguments.output, runs=Controller(True), pool=came.pool)
     return 0 if came.measured else NO_FIGURE
 
 
@@ -97,6 +99,7 @@ class _Came:
     body: Object
     measured: bool
     troubles: list[str]
+    pool: Pool
 
 
 class _NoProbe(Exception):
@@ -197,7 +200,8 @@ async def _wait(tier: _Tier, asked: Object, *, before: _Failures, ends: float) -
         measured = _measured_at(body) not in (None, _measured_at(asked))
         told = [found[1] for name, found in failed.items() if found != before.get(name)]
         if told or measured:
-            return _Came(body, measured=measured, troubles=told)
+            pool = await read_pool(tier.cluster, tier.namespace, tier.name)
+            return _Came(body, measured=measured, troubles=told, pool=pool)
         if time.monotonic() >= look:
             runs, look = await controller(tier.cluster, now=datetime.now(UTC)), look + LOOK
             if runs.active is False:

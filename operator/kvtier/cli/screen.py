@@ -1,7 +1,7 @@
 """One screen about a tier: what ``kvtier try``, ``status`` and ``probe`` print."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ from kvtier.placement.findings import Finding
 
 WIDTH: Final = 92
 _UNKNOWN: Final = "-"
-_ALWAYS: Final = ("RANK", "WHERE", "READY")
+_ALWAYS: Final = ("RANK", "WHERE", "READY", "GENERATION", "STATE")
 """Columns that are there even if nothing is known."""
 
 
@@ -28,8 +28,22 @@ class RankRow:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """One generation of KV, and how many of the pods that have its Secret are Ready; None is not
+    known. ``notes`` are sentences."""
+
+    id: str
+    state: str | None
+    cause: str | None
+    age: str | None
+    ready: str | None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Screen:
-    """``heading`` line by line; ``facts`` are names and texts; ``findings`` the worst first."""
+    """``heading`` line by line; ``facts`` are names and texts; ``findings`` the worst first.
+    ``remark`` is a sentence about the generations."""
 
     heading: Sequence[str]
     verdict: str
@@ -38,6 +52,8 @@ class Screen:
     facts: Sequence[tuple[str, str]]
     ranks: Sequence[RankRow]
     findings: Sequence[Finding]
+    generations: Sequence[GenerationRow] = ()
+    remark: str = ""
 
 
 def screen(shown: Screen) -> str:
@@ -62,7 +78,16 @@ def _lines(shown: Screen) -> Iterator[str]:
     if shown.facts:
         yield ""
     if shown.ranks:
-        yield from _table(shown.ranks)
+        yield from _table(_rank_rows(shown.ranks))
+        yield ""
+    if shown.generations:
+        head, *lines = _table(_generation_rows(shown.generations))
+        yield head
+        for line, row in zip(lines, shown.generations, strict=True):
+            yield line
+            for note in row.notes:
+                yield from _indented(note, by=4)
+        yield from _indented(shown.remark)
         yield ""
     if not shown.findings:
         yield "Findings: none"
@@ -79,10 +104,10 @@ def _indented(text: str, *, by: int = 2) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=space, subsequent_indent=space)
 
 
-def _table(ranks: Sequence[RankRow]) -> Iterator[str]:
-    rows = [["RANK", "WHERE", "READY", "READS", "ROUND TRIP", "USED"]]
-    rows += [
-        [
+def _rank_rows(ranks: Sequence[RankRow]) -> Iterator[list[str]]:
+    yield ["RANK", "WHERE", "READY", "READS", "ROUND TRIP", "USED"]
+    for rank in ranks:
+        yield [
             str(rank.rank),
             rank.where,
             "yes" if rank.ready else "no",
@@ -90,8 +115,16 @@ def _table(ranks: Sequence[RankRow]) -> Iterator[str]:
             _UNKNOWN if rank.round_trip_seconds is None else seconds(rank.round_trip_seconds),
             _used(rank),
         ]
-        for rank in ranks
-    ]
+
+
+def _generation_rows(generations: Sequence[GenerationRow]) -> Iterator[list[str]]:
+    yield ["GENERATION", "STATE", "CAUSE", "FOR", "READY PODS"]
+    for row in generations:
+        cells = (row.id, row.state, row.cause, row.age, row.ready)
+        yield [_UNKNOWN if cell is None else cell for cell in cells]
+
+
+def _table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
     columns = [
         column
         for column in zip(*rows, strict=True)

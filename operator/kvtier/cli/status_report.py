@@ -8,8 +8,10 @@ from kvtier.api import reasons
 from kvtier.api.conditions import find
 from kvtier.breakeven.assessment import Evidence, Verdict
 from kvtier.breakeven.words import age, counted, digits, gigabits, seconds, size
+from kvtier.cli import status_generations
 from kvtier.cli.active import Controller
 from kvtier.cli.screen import RankRow, Screen, screen
+from kvtier.cli.status_generations import Pool
 from kvtier.placement.findings import Finding, Severity
 from kvtier.plan.probing import seconds_of
 
@@ -32,7 +34,7 @@ def is_ready(body: Body) -> bool:
     return current and find(status.get("conditions", ()), reasons.READY).get("status") == "True"
 
 
-def text(body: Body, *, now: datetime, runs: Controller) -> str:
+def text(body: Body, *, now: datetime, runs: Controller, pool: Pool) -> str:
     """The screen, ending in a newline; ``now`` is what ages are counted to."""
     status = _status(body)
     conditions = status.get("conditions", ())
@@ -50,14 +52,16 @@ def text(body: Body, *, now: datetime, runs: Controller) -> str:
             facts=list(_facts(body, now=now)),
             ranks=[_row(rank) for rank in status.get("rankStates", ())],
             findings=list(_findings(status)),
+            generations=list(status_generations.rows(body, pool=pool, now=now)),
+            remark=pool.hint,
         )
     )
 
 
-def document(body: Body, *, runs: Controller) -> dict[str, Any]:
-    """Name, namespace, and the status as the API server has it.
+def document(body: Body, *, runs: Controller, pool: Pool) -> dict[str, Any]:
+    """Name, namespace, the status as the API server has it, and the pods of the pool.
 
-    ``controllerActive`` is null where this person may not know.
+    ``controllerActive`` and ``poolPods`` are null where this person may not know.
     """
     metadata = body["metadata"]
     return {
@@ -66,6 +70,7 @@ def document(body: Body, *, runs: Controller) -> dict[str, Any]:
         "ready": is_ready(body),
         "controllerActive": runs.active,
         **_status(body),
+        "poolPods": status_generations.document(body, pool),
     }
 
 

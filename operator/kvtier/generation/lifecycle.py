@@ -292,14 +292,15 @@ class _Look:
     def fence(self, entry: GenerationEntry, cause: Cause, why: str) -> GenerationEntry:
         self.tell(
             reasons.GENERATION_FENCED,
-            f"Generation {entry.id} has no access any more: {why}."
-            + (f" {still} still use it and miss." if (still := self._still(entry.id)) else ""),
+            f"Generation {entry.id} has no access any more: {why}." + self._still(entry.id),
         )
         return self.moved(entry, State.FENCED, cause=cause)
 
     def _still(self, generation: str) -> str:
         count = self.case.ready_users(generation)
-        return f"{count} Ready engine{'' if count == 1 else 's'}" if count else ""
+        if count == 1:
+            return " 1 Ready engine still uses it and misses."
+        return f" {count} Ready engines still use it and miss." if count else ""
 
     def settle(self, record: Record) -> Record:
         """What is fenced and empty everywhere goes on: to nothing, or back to life."""

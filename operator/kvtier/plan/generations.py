@@ -98,11 +98,10 @@ def generation_current(observed: Observed, *, created: Sequence[ChildKey]) -> Co
         Cause.CONTAMINATED: reasons.GENERATION_CONTAMINATED,
         Cause.POOL_DRIFTED: reasons.POOL_DRIFTED,
     }.get(entry.cause or Cause.DRAINED, reasons.GENERATION_FENCED)
-    what = f"{entry.note[0].upper()}{entry.note[1:]}. " if entry.note else ""
     return _condition(
         False,
         reason,
-        f"{what}Engines of generation {entry.id} find nothing until it has access again: "
+        f"{_noted(entry)}Engines of generation {entry.id} find nothing until it has access again. "
         f"{next_step(observed, entry)}",
     )
 
@@ -125,9 +124,17 @@ def _row(observed: Observed, entry: GenerationEntry) -> dict[str, Any]:
     if entry.since is not None:
         row["since"] = entry.since
     step = next_step(observed, entry)
+    if entry.id != observed.record.current_id:
+        # Of the current one the condition says it.
+        step = f"{_noted(entry)}{step}".strip()
     if step:
         row["message"] = bounded(step)
     return row
+
+
+def _noted(entry: GenerationEntry) -> str:
+    """What contaminated it, as a sentence and a space."""
+    return f"{entry.note[0].upper()}{entry.note[1:]}. " if entry.note else ""
 
 
 def next_step(observed: Observed, entry: GenerationEntry) -> str:
@@ -155,8 +162,8 @@ def _of_fenced(entry: GenerationEntry, fences: Fences | None) -> str:
         return f"It is not proven yet that its access is gone on {left}."
     if fences.ranks - fences.delivered:
         return (
-            "Its access is gone. The kubelet has yet to bring the new users file to "
-            f"{_named(fences.ranks - fences.delivered)}, which loads it at a restart."
+            "Its access is gone. The kubelet has yet to bring the new file of users to "
+            f"{_named(fences.ranks - fences.delivered)}, for a restart."
         )
     left_keys = fences.ranks - fences.purged.get(entry.id, frozenset())
     return f"Its keys are being deleted on {_named(left_keys)}." if left_keys else ""

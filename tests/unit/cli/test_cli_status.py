@@ -3,83 +3,26 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from command_line import kvtier, one_line
+from status_bodies import SEEN, condition, engine, lease, tier
 
 Body = dict[str, Any]
 NewConfig = Callable[..., Path]
-SEEN = (datetime.now(UTC) - timedelta(hours=4, minutes=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def condition(name: str, status: str, reason: str, message: str = "") -> Body:
-    return {"type": name, "status": status, "reason": reason, "message": message}
-
-
-def tier(*, generation: int = 1, **status: Any) -> Body:
-    known: Body = {
-        "observedGeneration": 1,
-        "ranks": "2/2",
-        "verdict": "Pays",
-        "conditions": [
-            condition("SpecValid", "True", "Valid"),
-            condition("Ready", "True", "TierReady"),
-            condition("PlacementAccepted", "True", "Accepted", "No check found an error."),
-            condition("EarningItsKeep", "True", "Pays", "A hit is faster. It needs 1.64 GB/s."),
-        ],
-        "rankStates": [
-            {"rank": 0, "ready": True, "node": "node-1", "domain": "zone-a"},
-            {"rank": 1, "ready": True, "node": "node-2"},
-        ],
-        "breakEven": {
-            "chunkBytes": 83886080,
-            "bytesPerSecond": 1638400000,
-            "minimumHitTokens": 2400,
-        },
-        "measured": {
-            "bytesPerSecond": 3200000000,
-            "roundTripSeconds": 0.0002,
-            "evidence": "Probed",
-            "at": SEEN,
-            "ratio": 1.95,
-            "node": "node-3",
-        },
-        "domain": "zone=zone-a",
-        "generations": [{"id": "0123456789ab", "state": "Live"}],
-        "engineSecret": "chat-engine-0123456789ab",
-    }
-    return {
-        "apiVersion": "kvtier.dev/v1alpha1",
-        "kind": "KVCacheTier",
-        "metadata": {"name": "chat", "namespace": "serving", "generation": generation},
-        "spec": {
-            "model": {"name": "org/model", "kvCacheDtype": "bfloat16"},
-            "pool": {"ranks": 2, "striping": "Hash"},
-        },
-        "status": known | status,
-    }
-
-
-def lease(*, renewed: float = 2, holder: str | None = "kvtier-0_x") -> Body:
-    """A controller's Lease, renewed so many seconds ago."""
-    at = (datetime.now(UTC) - timedelta(seconds=renewed)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = {"renewTime": at, "leaseDurationSeconds": 15}
-    return {
-        "metadata": {"namespace": "kvtier-system", "name": "kvtier"},
-        "spec": spec | ({"holderIdentity": holder} if holder else {}),
-    }
 
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[NewConfig]:
     """Writes the kubeconfig of a server that has this tier in namespace ``serving``, or none.
 
-    ``leases`` are those of controllers; ``where`` is where they may be read.
+    ``leases`` are those of controllers; ``where`` is where they may be read. Without ``pods``
+    nobody may list any.
     """
     running: list[ThreadingHTTPServer] = []
 
@@ -87,6 +30,8 @@ def kubeconfig(tmp_path: Path) -> Iterator[NewConfig]:
         body: Body | None,
         leases: list[Body] | None = None,
         where: str = "/leases",
+        pods: list[Body] | None = None,
+        config_maps: Mapping[str, Body] | None = None,
     ) -> Path:
         held = [lease()] if leases is None else leases
 
@@ -99,6 +44,13 @@ def kubeconfig(tmp_path: Path) -> Iterator[NewConfig]:
                 return 403, {"kind": "Status", "reason": "Forbidden", "message": "no"}
             if body is not None and path.endswith("/namespaces/serving/kvcachetiers/chat"):
                 return 200, body
+            if pods is not None and path.endswith("/namespaces/serving/pods"):
+                assert "labelSelector=kvtier.dev/tier=chat" in unquote(query)
+                return 200, {"kind": "PodList", "metadata": {}, "items": pods}
+            if (name := path.rpartition("/configmaps/")[2]) in (config_maps or {}):
+                return 200, {"metadata": {"name": name}, "data": (config_maps or {})[name]}
+            if path.endswith("/pods"):
+                return 403, {"kind": "Status", "reason": "Forbidden", "message": "no"}
             return 404, {"kind": "Status", "reason": "NotFound", "message": "no such tier"}
 
         class Handler(BaseHTTPRequestHandler):
@@ -153,6 +105,10 @@ def test_one_screen_has_the_verdict_the_figures_and_the_ranks(kubeconfig: NewCon
         "  RANK  WHERE            READY",
         "  0     node-1 (zone-a)  yes",
         "  1     node-2           yes",
+        "",
+        "  GENERATION    STATE",
+        "  0123456789ab  Live",
+        "  Who uses them is not known: that takes the right to list pods in namespace serving.",
         "",
         "Findings: none",
     ]
@@ -301,6 +257,7 @@ def test_the_document_is_the_status_under_its_own_names(kubeconfig: NewConfig) -
         "ready": True,
         "controllerActive": True,
         **body["status"],
+        "poolPods": None,
     }
 
 
@@ -385,3 +342,26 @@ def test_a_link_that_nobody_measured_is_told_as_that_and_one_rank_is_one(
     lines = kvtier("status", "chat", "--kubeconfig", kubeconfig(body)).stdout.decode().splitlines()
     assert "  link             not measured" in lines
     assert ", 1 rank, striping" in lines[0]
+
+
+def test_who_uses_a_generation_is_read_from_the_pool_and_its_config_maps(
+    kubeconfig: NewConfig,
+) -> None:
+    pods = [engine("a", "--revision", "$(REVISION)"), engine("b")]
+    pods.append(engine("c", generation="0" * 12))
+    pods[1]["status"]["phase"] = "Succeeded"
+    config = kubeconfig(tier(), pods=pods, config_maps={"settings": {"REVISION": "r7"}})
+    done = kvtier("status", "chat", "--kubeconfig", config)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.decode()
+    assert "  GENERATION    STATE  READY PODS\n  0123456789ab  Live   1 of 1\n" in shown
+    assert "    Used by a.\n" in shown
+    found = json.loads(kvtier("status", "chat", "-o", "json", "--kubeconfig", config).stdout)
+    assert [each["name"] for each in found["poolPods"]] == ["a", "c"]
+    assert found["poolPods"][0] | {"unreadable": {}} == {
+        "name": "a",
+        "ready": True,
+        "generations": ["0123456789ab"],
+        "differs": [],
+        "unreadable": {},
+    }

@@ -1,0 +1,51 @@
+"""The pods of a tier's pool, read with the rights of who asks."""
+
+from kvtier.cli.status_generations import Pool
+from kvtier.cluster.protocol import (
+    CONFIGMAP,
+    POD,
+    ApiError,
+    Cluster,
+    Forbidden,
+    Unavailable,
+)
+from kvtier.generation.pods.read import config_maps_of, read_pod
+from kvtier.plan.pool import PoolPod, digest_of, has_ended, is_ready
+from kvtier.render.names import POOL_LABEL
+
+
+async def read_pool(cluster: Cluster, namespace: str, tier: str) -> Pool:
+    """What the pods labelled with the tier mount and run; says so where they may not be listed.
+
+    A ConfigMap that may not be read makes what it holds unreadable. Raises Unavailable.
+    """
+    try:
+        found = await cluster.list(POD, namespace, f"{POOL_LABEL}={tier}")
+    except Forbidden:
+        hint = f"that takes the right to list pods in namespace {namespace}"
+        return Pool(None, f"Who uses them is not known: {hint}.")
+    except Unavailable:
+        raise
+    except ApiError as error:
+        return Pool(None, f"Who uses them is not known: {error}")
+    alive = [pod for pod in found if not has_ended(pod)]
+    config_maps: dict[str, dict[str, str]] = {}
+    for name in sorted({name for pod in alive for name in config_maps_of(pod)}):
+        try:
+            body = await cluster.get(CONFIGMAP, namespace, name)
+        except Unavailable:
+            raise
+        except ApiError:
+            continue
+        if body is not None:
+            config_maps[name] = body.get("data") or {}
+    pods = [
+        PoolPod(
+            name=pod["metadata"]["name"],
+            digest=digest_of(pod),
+            ready=is_ready(pod),
+            identity=read_pod(pod, tier=tier, config_maps=config_maps),
+        )
+        for pod in alive
+    ]
+    return Pool(tuple(sorted(pods, key=lambda pod: pod.name)))

@@ -31,15 +31,17 @@ class Rollout(Model):
         default=OnPoolDrift.ALERT,
         description="What happens when engines labelled with the tier run another identity than it"
         " names and mount no Secret of it. Alert says so and changes nothing. NewGeneration makes a"
-        " generation of what they run, for them to mount. Fence takes the keys from the generation"
-        " that the tier names once such engines have been Ready for drainTimeout.",
+        " generation of what they run, if only revision, tokenizer revision or KV dtype differ."
+        " Fence takes the keys from the generation that the tier names once such engines have been"
+        " Ready for drainTimeout, until they are gone.",
         json_schema_extra=_LIVE,
     )
     drain_timeout: Duration = Field(
         default="1h",
         description="How long the old generation may still be read and written once a Ready engine"
-        " uses the new one, at most 168h. With no engine on the new one the old is kept. 0s fences"
-        " it as soon as one uses the new.",
+        " uses the new one, at most 168h. With no engine on the new one the old is kept, and the"
+        " time begins anew. 0s fences it as soon as one uses the new. So long, too, work tokens"
+        " that credentialEpoch replaced.",
         json_schema_extra=extra(
             Change.LIVE,
             rules=[
@@ -61,8 +63,9 @@ class Rollout(Model):
     revocation: Revocation = Field(
         default=Revocation.DRAINED,
         description="What becomes of the tokens that credentialEpoch replaced. Drained: they work"
-        " for drainTimeout. Immediate, for a leaked token: they are switched off and their sessions"
-        " ended at once; engines that still have them stall until they have the new one.",
+        " for drainTimeout more, then find nothing. Immediate, for a leaked token: they are"
+        " switched off and their sessions ended at once; to an engine that still has one every"
+        " rank is lost.",
         json_schema_extra=_LIVE,
     )
 

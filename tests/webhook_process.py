@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -84,8 +85,9 @@ class Webhook:
 
 
 @contextmanager
-def webhook(files: Path, *options: str) -> Iterator[Webhook]:
+def webhook(files: Path, *options: str, kubeconfig: Path | None = None) -> Iterator[Webhook]:
     """Runs with ``tls.crt`` and ``tls.key`` of the directory ``files``, which may come later."""
+    environment = dict(os.environ) | ({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})
     port, metrics_port = free_port(), free_port()
     log = files / f"webhook-{port}.log"
     with log.open("w") as output:
@@ -99,6 +101,7 @@ def webhook(files: Path, *options: str) -> Iterator[Webhook]:
                 f"--tls-key={files / 'tls.key'}",
                 *options,
             ],
+            env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,

@@ -160,6 +160,7 @@ CREDENTIALS_ROTATED: Final = "CredentialsRotated"
 VERDICT_CHANGED: Final = "VerdictChanged"
 PROBED: Final = "Probed"
 PROBE_FAILED: Final = "ProbeFailed"
+POD_NOT_INJECTED: Final = "PodNotInjected"
 
 EVENT_REASONS: Final = (
     CREATED,
@@ -183,6 +184,7 @@ EVENT_REASONS: Final = (
     VERDICT_CHANGED,
     PROBED,
     PROBE_FAILED,
+    POD_NOT_INJECTED,
 )
 
 CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {

@@ -1,12 +1,14 @@
-"""``kvtier webhook``: judge tiers at apply time, for the API server."""
+"""``kvtier webhook``: judge tiers at apply time, and inject pods, for the API server."""
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
 
 from kvtier.cli import logs
 from kvtier.cli.errors import BadInput
 from kvtier.cli.flags import LOG_FORMATS, LOG_LEVELS, address
+from kvtier.cluster.connect import NoCluster
 from kvtier.webhook.run import Options, run_webhook
 
 
@@ -27,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls-key", required=True, metavar="FILE", help="its private key in PEM, without password"
     )
+    parser.add_argument(
+        "--inject",
+        choices=("true", "false"),
+        default="false",
+        help="serve /inject too, which gives pods what they need of their tier (default: false)",
+    )
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
 
@@ -38,9 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
         metrics_listen=address("--metrics-listen", arguments.metrics_listen),
         certificate=Path(arguments.tls_certificate),
         key=Path(arguments.tls_key),
+        inject=arguments.inject == "true",
+        instance=os.environ.get("POD_NAME") or os.uname().nodename,
     )
     logs.configure(form=arguments.log_format, level=arguments.log_level)
     try:
         return asyncio.run(run_webhook(options))
+    except NoCluster as error:
+        raise BadInput(str(error)) from None
     except OSError as error:
         raise BadInput(f"cannot listen: {error.strerror}; choose another address") from None

@@ -20,6 +20,8 @@ from kvtier.render.plugin import ZIP_KEY, plugin_zip
 from kvtier.render.transport import Transport, transport
 from kvtier.render.vllm import kv_transfer_config
 
+PYTHON_PATH = "PYTHONPATH"
+
 
 def engine_secret(tier: KVCacheTier, record: Record, *, ca: str | None = None) -> dict[str, Any]:
     """A function of spec, record and CA only: engines' configuration never follows live counts.
@@ -34,7 +36,7 @@ def engine_secret(tier: KVCacheTier, record: Record, *, ca: str | None = None) -
 
 def engine_binaries(spec: KVCacheTierSpec) -> dict[str, bytes]:
     """The keys of the Secret that are no text: the plugin, where a connector loads it."""
-    return {ZIP_KEY: plugin_zip()} if _has_plugin(spec) else {}
+    return {ZIP_KEY: plugin_zip()} if has_plugin(spec) else {}
 
 
 def engine_files(
@@ -65,7 +67,8 @@ def engine_files(
     return files
 
 
-def _has_plugin(spec: KVCacheTierSpec) -> bool:
+def has_plugin(spec: KVCacheTierSpec) -> bool:
+    """Whether engines of the tier load kvtier's plugin."""
     engine = spec.pool.engine
     return engine.connector is not Connector.GENERIC and engine.adapter is Adapter.PLUGIN
 
@@ -138,23 +141,31 @@ def _seconds(duration: str | None) -> float | None:
     return None if duration is None else parse_duration(duration)
 
 
-def _environment(tier: KVCacheTier, record: Record, *, mount: Mount) -> str:
+def environment(tier: KVCacheTier, generation: str, *, mount: Mount = IN_CLUSTER) -> dict[str, str]:
+    """Variables of engines and LMCache servers. ``PYTHONPATH`` goes in front of what is there."""
     spec = tier.spec
     values = {
         "KVTIER_TIER": tier.metadata.name,
-        "KVTIER_GENERATION": record.current.id,
+        "KVTIER_GENERATION": generation,
         # Without it every process hashes prompts in its own way, and no engine finds a chunk of
         # another.
         "PYTHONHASHSEED": "0",
     }
-    if spec.store.tls and not _has_plugin(spec):
+    if spec.store.tls and not has_plugin(spec):
         # LMCache's own client has no setting for a CA: it takes the process's trust store. The
         # plugin has one, and leaves vLLM what it needs to fetch models.
         values["SSL_CERT_FILE"] = mount.file(CA_KEY)
     if spec.pool.engine.connector is Connector.LMCACHE_IN_PROCESS:
         values["LMCACHE_CONFIG_FILE"] = mount.file(lmcache.CONFIG_KEY)
-    if _has_plugin(spec):
-        values["PYTHONPATH"] = f"{mount.file(ZIP_KEY)}${{PYTHONPATH:+:$PYTHONPATH}}"
+    if has_plugin(spec):
+        values[PYTHON_PATH] = mount.file(ZIP_KEY)
+    return values
+
+
+def _environment(tier: KVCacheTier, record: Record, *, mount: Mount) -> str:
+    values = environment(tier, record.current.id, mount=mount)
+    if PYTHON_PATH in values:
+        values[PYTHON_PATH] += f"${{{PYTHON_PATH}:+:${PYTHON_PATH}}}"
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 

@@ -5,6 +5,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from kvtier.metrics import new_registry
 
 RESULTS = ("allowed", "warned", "refused", "bad", "failed")
+INJECTIONS = ("injected", "leftAlone")
 # A tier is judged in a few milliseconds; the API server waits for seconds.
 _DURATION_BUCKETS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -28,6 +29,14 @@ class WebhookMetrics:
             buckets=_DURATION_BUCKETS,
             registry=self.registry,
         )
+        self._pods = Counter(
+            "kvtier_webhook_pods",
+            "Pods that asked to be injected, by result (injected, leftAlone).",
+            ["result"],
+            registry=self.registry,
+        )
+        for result in INJECTIONS:
+            self._pods.labels(result=result)
         self._expiry = Gauge(
             "kvtier_webhook_certificate_expiry_timestamp_seconds",
             "When the certificate that is served ends, in seconds since the epoch.",
@@ -43,6 +52,10 @@ class WebhookMetrics:
         """``result`` is one of RESULTS."""
         self._reviews.labels(result=result).inc()
         self._duration.observe(seconds)
+
+    def count_pod(self, *, result: str) -> None:
+        """``result`` is one of INJECTIONS."""
+        self._pods.labels(result=result).inc()
 
     def set_certificate(self, *, ends: float) -> None:
         """``ends``: of the certificate that is served from now on, in seconds since the epoch."""

@@ -1,5 +1,6 @@
-"""Pure: AdmissionReview v1, the words that the API server and a validating webhook exchange."""
+"""Pure: AdmissionReview v1, the words that the API server and a webhook exchange."""
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from kvtier.redact import redact
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
-RESOURCE: Final = {"group": GROUP, "version": VERSION, "resource": PLURAL}
+Resource = Mapping[str, str]
+RESOURCE: Final[Resource] = {"group": GROUP, "version": VERSION, "resource": PLURAL}
+PODS: Final[Resource] = {"group": "", "version": "v1", "resource": "pods"}
 MAX_UID: Final = 128
 MAX_LINES: Final = 16
 MAX_REFUSAL: Final = 4096
@@ -31,29 +34,35 @@ _ROOM: Final = 64
 
 
 class BadReview(ValueError):
-    """Not a review of a tier; one line that says why."""
+    """Not a review of what is asked for here; one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asks of the API server. The objects are as it would store them, or None."""
+    """What somebody asks of the API server. The objects are as it would store them, or None.
+
+    An object that is to be created need not have a namespace: ``namespace`` says it.
+    """
 
     uid: str
     operation: str
     subresource: str = ""
     object: Mapping[str, Any] | None = None
     old_object: Mapping[str, Any] | None = None
+    namespace: str = ""
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Lines for the person who asks. Any refusal refuses."""
+    """Lines for the person who asks. Any refusal refuses. ``patch`` is one of JSON."""
 
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    patch: tuple[Mapping[str, Any], ...] = ()
 
 
-def parse(body: bytes) -> Request:
+def parse(body: bytes, *, of: Resource = RESOURCE) -> Request:
     """The request that ``body`` asks about. Raises BadReview for anything else."""
     if sum(map(body.count, _OPENERS)) > MAX_VALUES:
         raise BadReview(f"the body has more than {MAX_VALUES} values; send an AdmissionReview")
@@ -70,9 +79,10 @@ def parse(body: bytes) -> Request:
     if request is None:
         raise BadReview("request: missing; send what is to be reviewed")
     resource = _object(request, "resource", "request.resource")
-    if resource != RESOURCE:
+    if resource != of:
+        version = "/".join(filter(None, (of["group"], of["version"])))
         raise BadReview(
-            f"request.resource: {shown(resource)} is not {PLURAL} of {GROUP}/{VERSION}; send no "
+            f"request.resource: {shown(resource)} is not {of['resource']} of {version}; send no "
             "other to this webhook"
         )
     return Request(
@@ -81,6 +91,8 @@ def parse(body: bytes) -> Request:
         subresource=_text(request, "subResource", default=""),
         object=_object(request, "object", "request.object"),
         old_object=_object(request, "oldObject", "request.oldObject"),
+        namespace=_text(request, "namespace", default=""),
+        dry_run=request.get("dryRun") is True,
     )
 
 
@@ -111,6 +123,9 @@ def answer(request: Request, decision: Decision) -> dict[str, Any]:
         }
     if decision.warnings:
         response["warnings"] = bounded(decision.warnings, characters=MAX_WARNINGS)
+    if decision.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(decision.patch).encode()).decode()
     return {"apiVersion": API_VERSION, "kind": KIND, "response": response}
 
 

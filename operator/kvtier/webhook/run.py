@@ -4,17 +4,19 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
 from kvtier import __version__
+from kvtier.cluster.connect import connect
 from kvtier.reconcile.http import serve
 from kvtier.webhook.certificate import ServingCertificate
 from kvtier.webhook.listener import listening
 from kvtier.webhook.metrics import WebhookMetrics
+from kvtier.webhook.pods import READ_SECONDS, Injector
 from kvtier.webhook.server import application
 
 log = logging.getLogger(__name__)
@@ -26,18 +28,24 @@ SHUTDOWN_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``listen`` and ``metrics_listen`` are HOST:PORT; ``certificate`` and ``key`` PEM files."""
+    """``listen`` and ``metrics_listen`` are HOST:PORT; ``certificate`` and ``key`` PEM files.
+
+    ``inject``: pods are given what they need of their tier, which is read from the API server.
+    ``instance`` names the process in events.
+    """
 
     listen: str
     metrics_listen: str
     certificate: Path
     key: Path
+    inject: bool = False
+    instance: str = ""
 
 
 async def run_webhook(options: Options) -> int:
     """Serve until SIGTERM or SIGINT, and return 0. Waits for a certificate that can be served.
 
-    Raises OSError if an address cannot be had.
+    Raises OSError if an address cannot be had, and NoCluster if tiers are to be read from nowhere.
     """
     stop, ready = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -45,18 +53,27 @@ async def run_webhook(options: Options) -> int:
         loop.add_signal_handler(number, stop.set)
     metrics = WebhookMetrics()
     serving = ServingCertificate(certificate=options.certificate, key=options.key, metrics=metrics)
-    async with serve(
-        listen=options.metrics_listen,
-        registry=metrics.registry,
-        is_ready=ready.is_set,
-        not_ready="no certificate yet",
-    ):
+    async with AsyncExitStack() as stack:
+        injector: Injector | None = None
+        if options.inject:
+            cluster = await stack.enter_async_context(connect(timeout=READ_SECONDS))
+            injector = Injector(cluster, metrics=metrics, instance=options.instance)
+            stack.push_async_callback(injector.close)
+        await stack.enter_async_context(
+            serve(
+                listen=options.metrics_listen,
+                registry=metrics.registry,
+                is_ready=ready.is_set,
+                not_ready="no certificate yet",
+            )
+        )
         log.info("kvtier %s webhook", __version__)
         while not serving.look() and not stop.is_set():
             await _pause(stop)
         if stop.is_set():
             return 0
-        async with _listening(application(metrics), options.listen, serving):
+        app = application(metrics, inject=injector.decide if injector else None)
+        async with _listening(app, options.listen, serving):
             ready.set()
             while not stop.is_set():
                 await _pause(stop)

@@ -1,8 +1,9 @@
-"""The webhook's HTTP application: /validate and nothing else."""
+"""The webhook's HTTP application: /validate, and /inject where that is asked for."""
 
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 
 from aiohttp import web
@@ -10,11 +11,21 @@ from aiohttp import web
 from kvtier.api.load import MAX_FILE_BYTES
 from kvtier.webhook.decision import decide
 from kvtier.webhook.metrics import WebhookMetrics
-from kvtier.webhook.review import BadReview, Decision, Request, answer, parse
+from kvtier.webhook.review import (
+    PODS,
+    RESOURCE,
+    BadReview,
+    Decision,
+    Request,
+    Resource,
+    answer,
+    parse,
+)
 
 log = logging.getLogger(__name__)
 
 PATH = "/validate"
+INJECT_PATH = "/inject"
 MAX_BODY_BYTES = 2 * MAX_FILE_BYTES + 2**20
 """The new object, the old one, and what is around them."""
 READ_SECONDS = 10.0
@@ -24,22 +35,25 @@ LARGE_BODIES = 2
 """So many are in memory at once; others wait for them."""
 
 
-def application(metrics: WebhookMetrics) -> web.Application:
-    """Any other path is 404 and any other method 405, so that a wrong path in a
-    ValidatingWebhookConfiguration is an error that the API server tells, never a yes.
+Decide = Callable[[Request], Awaitable[Decision]]
 
-    400, in one line, for what is no review of a tier. A failure of ours is 500, with a traceback
-    in the log.
+
+def application(metrics: WebhookMetrics, *, inject: Decide | None = None) -> web.Application:
+    """``inject`` decides about pods; without it there is no path for them.
+
+    Any other path is 404 and any other method 405, so that a wrong path in a configuration is an
+    error that the API server tells, never a yes. 400, in one line, for what is no review of a tier
+    (of a pod). A failure of ours is 500, with a traceback in the log.
     """
 
     large = asyncio.Semaphore(LARGE_BODIES)
 
-    async def validate(request: web.Request) -> web.Response:
+    async def reviewed(request: web.Request, of: Resource, decided: Decide) -> web.Response:
         started = time.monotonic()
         result = "failed"
         try:
-            review = parse(await _body(request, large))
-            decision = _decide(review)
+            review = parse(await _body(request, large), of=of)
+            decision = await _decide(decided, review)
             result = _result(decision)
             return web.json_response(answer(review, decision))
         except BadReview as error:
@@ -50,8 +64,14 @@ def application(metrics: WebhookMetrics) -> web.Application:
             metrics.observe_review(result=result, seconds=time.monotonic() - started)
 
     app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.add_routes([web.post(PATH, validate)])
+    app.router.add_post(PATH, lambda request: reviewed(request, RESOURCE, _judged))
+    if inject is not None:
+        app.router.add_post(INJECT_PATH, lambda request: reviewed(request, PODS, inject))
     return app
+
+
+async def _judged(review: Request) -> Decision:
+    return decide(review)
 
 
 async def _body(request: web.Request, large: asyncio.Semaphore) -> bytes:
@@ -68,9 +88,9 @@ async def _body(request: web.Request, large: asyncio.Semaphore) -> bytes:
         raise BadReview(f"the body did not arrive within {READ_SECONDS:.0f} s") from None
 
 
-def _decide(review: Request) -> Decision:
+async def _decide(decided: Decide, review: Request) -> Decision:
     try:
-        return decide(review)
+        return await decided(review)
     except RecursionError:
         raise BadReview("the object is nested too deeply") from None
 

@@ -15,7 +15,10 @@ from kvtier.cli import controller
 CRD_FILE = "kvtier.dev_kvcachetiers.yaml"
 FULL = Path(__file__).with_name("golden") / "full.values.yaml"
 NO_CRD = ("--set", "crds.install=false")
-WITH_WEBHOOK = ("--set", "webhook.enabled=true,networkPolicy.enabled=true")
+WITH_WEBHOOK = (
+    "--set",
+    "webhook.enabled=true,webhook.injection.enabled=true,networkPolicy.enabled=true",
+)
 MONITORING = ["PodMonitor", "PrometheusRule"]
 
 
@@ -176,7 +179,7 @@ def test_the_openshift_setting_of_the_docs_removes_the_ids(helm: Helm) -> None:
 
 def test_every_namespaced_object_names_its_namespace(helm: Helm) -> None:
     cluster_wide = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
-    cluster_wide |= {"ValidatingWebhookConfiguration"}
+    cluster_wide |= {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
     for (kind, name), object_ in helm.objects("--values", str(FULL)).items():
         if kind in cluster_wide:
             assert "namespace" not in object_["metadata"], name

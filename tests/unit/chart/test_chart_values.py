@@ -42,6 +42,8 @@ REFUSED = {
     "webhook.timeoutSeconds=31": "timeoutSeconds",
     "webhook.failurePolicy=Fail": "failurePolicy",
     "webhook.namespaceSelector=a": "namespaceSelector",
+    "webhook.injection.enabled=perhaps": "enabled",
+    "webhook.injection.failurePolicy=Fail": "failurePolicy",
     "webhook.resources.claims=x": "claims",
     "webhook.tls.secretName=Upper": "secretName",
     "webhook.tls.caBundle=LS0tLS1CRUdJTg==": "caBundle",

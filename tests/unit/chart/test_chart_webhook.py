@@ -10,11 +10,12 @@ from chart_helm import CHART, NAMESPACE, Helm, Objects
 
 from kvtier.api.types import GROUP, PLURAL, VERSION
 from kvtier.cli import webhook
-from kvtier.webhook.server import PATH
+from kvtier.webhook.server import INJECT_PATH, PATH
 
 NAME = "kvtier-webhook"
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 ON = ("--set", "webhook.enabled=true")
+INJECTING = ("--set", "webhook.enabled=true,webhook.injection.enabled=true")
 OWN = (
     *ON,
     *("--set", "webhook.tls.certManager=false,webhook.tls.secretName=mine"),
@@ -245,3 +246,85 @@ def test_the_certificate_needs_no_common_name_which_ends_at_64_characters(helm: 
 def test_the_values_page_says_that_it_is_off() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert values["webhook"]["enabled"] is False
+
+
+def test_injection_is_off_by_default_and_adds_the_least_that_it_needs(helm: Helm) -> None:
+    without, with_it = helm.objects(*ON), helm.objects(*INJECTING)
+    assert with_it.keys() - without.keys() == {
+        ("ClusterRole", NAME),
+        ("ClusterRoleBinding", NAME),
+        ("MutatingWebhookConfiguration", NAME),
+    }
+    changed = {key for key in without if with_it[key] != without[key]}
+    assert changed == {("Deployment", NAME)}
+    assert with_it["ClusterRole", NAME]["rules"] == [
+        {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+    binding = with_it["ClusterRoleBinding", NAME]
+    assert binding["roleRef"]["name"] == NAME
+    assert [(each["name"], each["namespace"]) for each in binding["subjects"]] == [
+        (NAME, NAMESPACE)
+    ]
+
+
+def test_rights_are_given_in_the_watched_namespaces_alone(helm: Helm) -> None:
+    bindings = {
+        (kind, found["metadata"].get("namespace"))
+        for (kind, name), found in helm.objects(
+            *INJECTING, "--set", "watchNamespaces={a,b}"
+        ).items()
+        if kind.endswith("Binding") and found["roleRef"]["name"] == NAME
+    }
+    assert bindings == {("RoleBinding", "a"), ("RoleBinding", "b")}
+
+
+@pytest.mark.parametrize(
+    "values", ["a=b", "watchNamespaces={a,b}", "webhook.namespaceSelector.matchLabels.team=a"]
+)
+def test_only_labelled_pods_are_asked_about_when_they_are_made(helm: Helm, values: str) -> None:
+    objects = helm.objects(*INJECTING, *(() if values == "a=b" else ("--set", values)))
+    (found,) = objects["MutatingWebhookConfiguration", NAME]["webhooks"]
+    (rule,) = found["rules"]
+    assert rule == {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods"],
+        "operations": ["CREATE"],
+        "scope": "Namespaced",
+    }
+    (label,) = found["objectSelector"]["matchExpressions"]
+    assert label == {"key": "kvtier.dev/tier", "operator": "Exists"}
+    assert found["failurePolicy"] == "Ignore"
+    assert found["sideEffects"] == "NoneOnDryRun"
+    assert found["reinvocationPolicy"] == "IfNeeded"
+    assert found["timeoutSeconds"] == 3
+    judging = configuration(objects)
+    assert found["clientConfig"]["service"] == {
+        **judging["clientConfig"]["service"],
+        "path": INJECT_PATH,
+    }
+    assert found.get("namespaceSelector") == judging.get("namespaceSelector")
+    annotations = objects["MutatingWebhookConfiguration", NAME]["metadata"]["annotations"]
+    assert annotations["cert-manager.io/inject-ca-from"] == f"{NAMESPACE}/{NAME}"
+
+
+def test_with_a_certificate_of_ones_own_both_configurations_trust_its_ca(helm: Helm) -> None:
+    objects = helm.objects(*OWN, "--set", "webhook.injection.enabled=true")
+    (found,) = objects["MutatingWebhookConfiguration", NAME]["webhooks"]
+    assert found["clientConfig"]["caBundle"] == configuration(objects)["clientConfig"]["caBundle"]
+    assert "annotations" not in objects["MutatingWebhookConfiguration", NAME]["metadata"]
+
+
+def test_the_program_is_told_and_its_pod_reaches_the_api_server(helm: Helm) -> None:
+    objects = helm.objects(*INJECTING, "--set", "networkPolicy.enabled=true")
+    spec = pod(objects)["spec"]
+    assert spec["automountServiceAccountToken"] is True
+    assert "--inject=true" in spec["containers"][0]["args"]
+    ports = [
+        each["port"]
+        for rule in objects["NetworkPolicy", NAME]["spec"]["egress"]
+        for each in rule["ports"]
+    ]
+    assert ports == [443, 6443, 53, 53]
+    assert "--inject=true" not in pod(helm.objects(*ON))["spec"]["containers"][0]["args"]

@@ -50,11 +50,13 @@ __all__ = [
     "Difference",
     "Disagreement",
     "PodIdentity",
+    "Starts",
     "config_maps_of",
     "data_at_start",
     "differences",
     "disagreements",
     "read_pod",
+    "starts_of",
     "unknowns",
 ]
 
@@ -83,6 +85,51 @@ class _Container:
     @property
     def name(self) -> str:
         return short(text(self.manifest.get("name")) or "without a name")
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """What one container starts. ``kind`` and ``index`` are its place in the pod's spec.
+
+    ``program``: image and command as they are written. ``problems``: what else it may start.
+    """
+
+    kind: str
+    index: int
+    name: str
+    program: str
+    launches: tuple[Launch, ...]
+    problems: tuple[str, ...]
+
+
+def starts_of(pod: Mapping[str, Any], *, tier: str, config_maps: ConfigMaps) -> tuple[Starts, ...]:
+    """What the containers of a pod start that a tier has to do with, sidecars first.
+
+    Arguments as in ``read_pod``. Containers that start nothing of it are left out, and so are init
+    containers that end.
+    """
+    pod = mapping(pod)
+    spec = mapping(pod.get("spec"))
+    found = []
+    for kind in ("initContainers", "containers"):
+        for index, manifest in enumerate(sequence(spec.get(kind))):
+            each = mapping(manifest)
+            if kind == "initContainers" and each.get("restartPolicy") != "Always":
+                continue
+            read = _container(pod, spec, each, tier=tier, config_maps=config_maps)
+            if read.found.launches:
+                words = (text(each.get("image")), *_words(each.get("command")))
+                found.append(
+                    Starts(
+                        kind=kind,
+                        index=index,
+                        name=read.name,
+                        program=" ".join((*words, *_words(each.get("args")))),
+                        launches=tuple(read.found.launches),
+                        problems=tuple(read.found.problems),
+                    )
+                )
+    return tuple(found)
 
 
 def read_pod(pod: Mapping[str, Any], *, tier: str, config_maps: ConfigMaps) -> PodIdentity:

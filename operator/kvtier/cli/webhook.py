@@ -8,8 +8,7 @@ from pathlib import Path
 from kvtier.cli import logs
 from kvtier.cli.errors import BadInput
 from kvtier.cli.flags import LOG_FORMATS, LOG_LEVELS, address
-from kvtier.cluster.connect import NoCluster
-from kvtier.webhook.run import Options, run_webhook
+from kvtier.webhook.run import NoApiServer, Options, run_webhook
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     logs.configure(form=arguments.log_format, level=arguments.log_level)
     try:
         return asyncio.run(run_webhook(options))
-    except NoCluster as error:
+    except NoApiServer as error:
         raise BadInput(str(error)) from None
     except OSError as error:
         raise BadInput(f"cannot listen: {error.strerror}; choose another address") from None

@@ -302,7 +302,14 @@ def _is_as_meant(draft: Draft, before: PodIdentity, found: Match) -> None:
         after.generations != {found.generation}
         or told != was
         or after.settings != before.settings
+        or not after.unreadable.keys() <= before.unreadable.keys()
         or after.fields.get("connector") != spec.pool.engine.connector.value
-        or after.fields.get("chunkTokens", spec.pool.chunk_tokens) != spec.pool.chunk_tokens
     ):
         raise LeftAlone(Cause.UNREADABLE, "with the arguments that kvtier adds it cannot be read")
+    chunk = after.fields.get("chunkTokens", spec.pool.chunk_tokens)
+    if chunk != spec.pool.chunk_tokens:
+        raise LeftAlone(
+            Cause.CONFLICT,
+            f"its chunks would be of {chunk} tokens, the tier's are of {spec.pool.chunk_tokens};"
+            " remove what says so",
+        )

@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kvtier.api.types import KVCacheTier
-from kvtier.generation.entry import GenerationEntry, GenerationState
+from kvtier.generation.entry import WITH_ACCESS, GenerationEntry, GenerationState
 from kvtier.generation.identity import IDENTITY_VERSION, id_of, identity
 from kvtier.generation.pods.engines import FIELDS, engines
 from kvtier.generation.pods.read import ANNOTATIONS, PodIdentity, differences, unknowns
 from kvtier.generation.pods.reading import ARGUMENTS
-from kvtier.plan.pool import OFFERED_FIELDS, STATES_IN_USE, PoolPod, offered, tier_of
+from kvtier.plan.pool import OFFERED_FIELDS, PoolPod, offered, tier_of
 from kvtier.webhook.decision import judge
 
 OURS: Final = frozenset({"chunkTokens", "connector"})
@@ -64,7 +64,7 @@ def match(pod: PodIdentity, *, tier: KVCacheTier, document: Mapping[str, Any]) -
     if {each.field for each in found} <= OFFERED_FIELDS:
         one = PoolPod(name="", digest="", ready=False, identity=pod)
         for generation, fields in offered(wanted, [one]).items():
-            if _states(tier).get(generation) in STATES_IN_USE:
+            if _states(tier).get(generation) in WITH_ACCESS:
                 entry = GenerationEntry(
                     id=generation, state=GenerationState.LIVE, token="", identity=fields
                 )
@@ -109,7 +109,7 @@ def _unreadable(name: str, why: str | None) -> None:
 def _has_access(generation: str, tier: KVCacheTier, document: Mapping[str, Any]) -> None:
     """The spec's own generation: in use, or about to be made."""
     states = _states(tier)
-    if states.get(generation) in STATES_IN_USE:
+    if states.get(generation) in WITH_ACCESS:
         return
     if generation in states:
         raise LeftAlone(

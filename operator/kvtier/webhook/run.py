@@ -11,13 +11,11 @@ from pathlib import Path
 from aiohttp import web
 
 from kvtier import __version__
-from kvtier.cluster.connect import connect
 from kvtier.reconcile.http import serve
 from kvtier.webhook.certificate import ServingCertificate
 from kvtier.webhook.listener import listening
 from kvtier.webhook.metrics import WebhookMetrics
-from kvtier.webhook.pods import READ_SECONDS, Injector
-from kvtier.webhook.server import application
+from kvtier.webhook.server import Decide, application
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +40,14 @@ class Options:
     instance: str = ""
 
 
+class NoApiServer(ValueError):
+    """No API server is configured; the message says what to do."""
+
+
 async def run_webhook(options: Options) -> int:
     """Serve until SIGTERM or SIGINT, and return 0. Waits for a certificate that can be served.
 
-    Raises OSError if an address cannot be had, and NoCluster if tiers are to be read from nowhere.
+    Raises OSError if an address cannot be had, and NoApiServer if there is none to inject by.
     """
     stop, ready = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -54,11 +56,9 @@ async def run_webhook(options: Options) -> int:
     metrics = WebhookMetrics()
     serving = ServingCertificate(certificate=options.certificate, key=options.key, metrics=metrics)
     async with AsyncExitStack() as stack:
-        injector: Injector | None = None
+        inject: Decide | None = None
         if options.inject:
-            cluster = await stack.enter_async_context(connect(timeout=READ_SECONDS))
-            injector = Injector(cluster, metrics=metrics, instance=options.instance)
-            stack.push_async_callback(injector.close)
+            inject = await stack.enter_async_context(_injecting(metrics, options.instance))
         await stack.enter_async_context(
             serve(
                 listen=options.metrics_listen,
@@ -72,7 +72,7 @@ async def run_webhook(options: Options) -> int:
             await _pause(stop)
         if stop.is_set():
             return 0
-        app = application(metrics, inject=injector.decide if injector else None)
+        app = application(metrics, inject=inject)
         async with _listening(app, options.listen, serving):
             ready.set()
             while not stop.is_set():
@@ -80,6 +80,21 @@ async def run_webhook(options: Options) -> int:
                 serving.look()
             ready.clear()
     return 0
+
+
+@asynccontextmanager
+async def _injecting(metrics: WebhookMetrics, instance: str) -> AsyncIterator[Decide]:
+    # Here, since the clusters' libraries are most of a webhook's memory that does not inject.
+    from kvtier.cluster.connect import NoCluster, connect
+    from kvtier.webhook.pods import READ_SECONDS, Injector
+
+    try:
+        async with connect(timeout=READ_SECONDS) as cluster:
+            injector = Injector(cluster, metrics=metrics, instance=instance)
+            yield injector.decide
+            await injector.close()
+    except NoCluster as error:
+        raise NoApiServer(str(error)) from None
 
 
 async def _pause(stop: asyncio.Event) -> None:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from functools import partial
 
 from aiohttp import web
 
@@ -48,7 +49,7 @@ def application(metrics: WebhookMetrics, *, inject: Decide | None = None) -> web
 
     large = asyncio.Semaphore(LARGE_BODIES)
 
-    async def reviewed(request: web.Request, of: Resource, decided: Decide) -> web.Response:
+    async def reviewed(request: web.Request, *, of: Resource, decided: Decide) -> web.Response:
         started = time.monotonic()
         result = "failed"
         try:
@@ -64,9 +65,9 @@ def application(metrics: WebhookMetrics, *, inject: Decide | None = None) -> web
             metrics.observe_review(result=result, seconds=time.monotonic() - started)
 
     app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.router.add_post(PATH, lambda request: reviewed(request, RESOURCE, _judged))
+    app.router.add_post(PATH, partial(reviewed, of=RESOURCE, decided=_judged))
     if inject is not None:
-        app.router.add_post(INJECT_PATH, lambda request: reviewed(request, PODS, inject))
+        app.router.add_post(INJECT_PATH, partial(reviewed, of=PODS, decided=inject))
     return app
 
 

@@ -279,6 +279,7 @@ def test_the_free_part_of_an_identity_counts_where_a_pod_can_say_it(
         assert left(made, live(identity_map(**entries))).cause is cause
 
 
-def test_chunks_of_another_size_are_another_generation() -> None:
+def test_chunks_of_another_size_are_a_conflict() -> None:
     made = pod(engine(env=[{"name": "LMCACHE_CHUNK_SIZE", "value": "512"}]))
-    assert left(made).cause is Cause.NO_GENERATION
+    found = left(made)
+    assert (found.cause, "512" in str(found)) == (Cause.CONFLICT, True)

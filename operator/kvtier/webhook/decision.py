@@ -86,14 +86,16 @@ def _is_made(document: Mapping[str, Any]) -> bool:
 
 
 def _another_generation(new: Mapping[str, Any], old: Mapping[str, Any]) -> tuple[str, ...]:
-    """That the tier serves another generation of KV than the edit asks for."""
-    spec, served = _spec(new), _served(old)
+    """That the edit asks for another generation of KV than the tier serves, and what follows."""
+    spec, before, served = _spec(new), _spec(old), _served(old)
     if spec is None or served is None or generation_id(spec) == served:
         return ()
+    when = f"once Ready engines have used that for {spec.rollout.drain_timeout}"
+    if before is not None and before.model.salt != spec.model.salt:
+        when = "at once, since the salt is another"
     return (
-        "This changes what identifies the KV, which is not supported yet: the ranks go on serving "
-        f"generation {served}, and other edits wait. Undo it, or create a second tier and move the "
-        "engines to it.",
+        f"This changes what identifies the KV: engines need the Secret of generation "
+        f"{generation_id(spec)}. The one that is served, {served}, is fenced {when}.",
     )
 
 

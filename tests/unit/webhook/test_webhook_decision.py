@@ -126,7 +126,12 @@ def test_another_generation_than_the_served_one_is_a_warning() -> None:
     old = tier(status=status_of(tier()))
     new = tier({"model": {"revision": "r2"}})
     (line,) = decided(new, old=old, operation="UPDATE").warnings
-    assert f"serving generation {generation_id(parse_tier(old).spec)}" in line
+    assert f"Secret of generation {generation_id(parse_tier(new).spec)}" in line
+    served = generation_id(parse_tier(old).spec)
+    assert line.endswith(f"{served}, is fenced once Ready engines have used that for 1h.")
+    salted = tier({"model": {"salt": "a"}})
+    (line,) = decided(salted, old=old, operation="UPDATE").warnings
+    assert line.endswith(f"{served}, is fenced at once, since the salt is another.")
 
 
 def test_going_back_to_the_served_generation_is_no_warning() -> None:

@@ -1,11 +1,13 @@
-"""A real API server asks about real pods, configured and with the rights that the chart gives."""
+"""A real API server asks about real pods, configured and with the rights that the chart gives.
+
+The last test stops the webhook.
+"""
 
 import base64
 import copy
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,7 +72,13 @@ def get(apiserver: ApiServer, *what: str) -> Any:
     return json.loads(found.out)
 
 
-@pytest.fixture
+def pods(apiserver: ApiServer, namespace: str, prefix: str) -> list[Any]:
+    """Those whose name begins so."""
+    found = get(apiserver, "pods", "-n", namespace)["items"]
+    return [each for each in found if each["metadata"]["name"].startswith(prefix)]
+
+
+@pytest.fixture(scope="module")
 def namespace(apiserver: ApiServer) -> Iterator[str]:
     """One with a tier whose generation is Live, as the controller would say."""
     name = f"inject-{time.monotonic_ns()}"
@@ -86,21 +94,24 @@ def namespace(apiserver: ApiServer) -> Iterator[str]:
     assert apiserver.kubectl("delete", "kvt", "--all", "-n", name).code == 0
 
 
-@pytest.fixture
-def live(apiserver: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Webhook]:
+@pytest.fixture(scope="module")
+def live(
+    apiserver: ApiServer, namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Webhook]:
     """A webhook with the chart's rights that the API server is known to ask.
 
     Only the address is not the chart's: nothing routes Services here.
     """
+    home = tmp_path_factory.mktemp("injection")
     ca = Ca("webhook")
-    write(tmp_path, ca.issue("localhost"))
+    write(home, ca.issue("localhost"))
     objects = rendered(
         "webhook.injection.enabled=true",
         f"watchNamespaces={{{namespace}}}",
         # As the test of the other webhook does: a loaded machine.
         "webhook.timeoutSeconds=20",
         namespace=namespace,
-        home=tmp_path,
+        home=home,
     )
     mine = [
         each
@@ -117,8 +128,8 @@ def live(apiserver: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Webho
     assert token.code == 0, token.message
     config = yaml.safe_load(apiserver.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token.out.strip()}
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-    with webhook(tmp_path, "--inject=true", kubeconfig=tmp_path / "kubeconfig") as process:
+    (home / "kubeconfig").write_text(yaml.safe_dump(config))
+    with webhook(home, "--inject=true", kubeconfig=home / "kubeconfig") as process:
         until(lambda: process.answers("/readyz") == 200)
         bundle = base64.b64encode(ca.pem.encode()).decode()
         url = process.url.replace("/validate", "/inject")
@@ -141,7 +152,7 @@ def test_a_pod_is_stored_with_all_that_its_engine_needs(
 ) -> None:
     answer = created(apiserver, pod(namespace, generateName="llama-"))
     assert (answer.code, answer.err) == (0, "")
-    (found,) = get(apiserver, "pods", "-n", namespace)["items"]
+    (found,) = pods(apiserver, namespace, "llama-")
     first, (proxy, engine) = found["spec"]["initContainers"], found["spec"]["containers"]
     secret = f"demo-engine-{generation_id(parse_tier(tier(namespace)).spec)}"
     (volume,) = (each for each in found["spec"]["volumes"] if each["name"] == "kvtier")
@@ -159,8 +170,7 @@ def test_a_pod_is_stored_with_all_that_its_engine_needs(
     # The same again, as a tool that copies pods would send it.
     copied = {**found, "metadata": pod(namespace, generateName="copy-")["metadata"]}
     assert created(apiserver, copied).code == 0
-    pods = get(apiserver, "pods", "-n", namespace)["items"]
-    (copied,) = (each for each in pods if each["metadata"]["name"].startswith("copy-"))
+    (copied,) = pods(apiserver, namespace, "copy-")
     assert copied["spec"] == found["spec"]
 
 
@@ -168,7 +178,7 @@ def test_a_pod_that_is_left_alone_is_stored_as_it_is_with_a_warning_and_an_event
     apiserver: ApiServer, namespace: str, live: Webhook
 ) -> None:
     command = [word for word in COMMAND if word != "--revision=r1"]
-    moving = pod(namespace, command=command, generateName="llama-")
+    moving = pod(namespace, command=command, generateName="moving-")
     events = ("events", "-n", namespace)
     tried = created(apiserver, moving, "--dry-run=server")
     assert "Warning: kvtier left this pod alone" in tried.err
@@ -176,14 +186,14 @@ def test_a_pod_that_is_left_alone_is_stored_as_it_is_with_a_warning_and_an_event
     assert answer.code == 0
     assert "revision of what it runs cannot be told" in answer.message
     assert created(apiserver, moving).code == 0
-    (one, _) = get(apiserver, "pods", "-n", namespace)["items"]
+    (one, _) = pods(apiserver, namespace, "moving-")
     assert "args" not in one["spec"]["containers"][1]
     assert not any(each["name"] == "kvtier" for each in one["spec"].get("volumes", ()))
     until(lambda: bool(get(apiserver, *events)["items"]))
     (event,) = get(apiserver, *events)["items"]
     assert event["reason"] == reasons.POD_NOT_INJECTED
     assert event["involvedObject"]["name"] == "demo"
-    assert event["message"].startswith("Pod llama uses no tier: ")
+    assert event["message"].startswith("Pod moving uses no tier: ")
     assert live.metric('kvtier_webhook_pods_total{result="leftAlone"}') == 3
 
 
@@ -201,18 +211,8 @@ def test_only_labelled_pods_are_asked_about(
     assert asked() == before + 1
 
 
-def test_a_webhook_that_is_down_lets_every_pod_through(
-    apiserver: ApiServer, namespace: str, live: Webhook
-) -> None:
-    assert live.stop() == 0
-    answer = created(apiserver, pod(namespace, name="alone"))
-    assert (answer.code, answer.err) == (0, "")
-    found = get(apiserver, "pod", "alone", "-n", namespace)
-    assert "args" not in found["spec"]["containers"][1]
-
-
 def test_its_token_reads_no_secret_and_writes_no_tier(
-    apiserver: ApiServer, namespace: str, live: Webhook, tmp_path: Path
+    apiserver: ApiServer, namespace: str, live: Webhook
 ) -> None:
     account = f"--as=system:serviceaccount:{namespace}:{ACCOUNT}"
     for verb, resource, may in (
@@ -229,3 +229,13 @@ def test_its_token_reads_no_secret_and_writes_no_tier(
         assert found.out.strip() == may, (verb, resource)
     elsewhere = ("auth", "can-i", "get", "kvcachetiers.kvtier.dev", "-n", "default", account)
     assert apiserver.kubectl(*elsewhere).out.strip() == "no"
+
+
+def test_a_webhook_that_is_down_lets_every_pod_through(
+    apiserver: ApiServer, namespace: str, live: Webhook
+) -> None:
+    assert live.stop() == 0
+    answer = created(apiserver, pod(namespace, name="alone"))
+    assert (answer.code, answer.err) == (0, "")
+    found = get(apiserver, "pod", "alone", "-n", namespace)
+    assert "args" not in found["spec"]["containers"][1]

@@ -81,7 +81,9 @@ def test_a_sample_gets_by_injection_what_it_reads_from_the_secret(
     document, made = tier(), bare(template)
     after = patched(made, injected(made, document))["spec"]
     parsed = parse_tier(document)
-    record = new_record(parsed.spec, operator_token="token-of-kvtier", engine_token="token-of-engines")
+    record = new_record(
+        parsed.spec, operator_token="token-of-kvtier", engine_token="token-of-engines"
+    )
     published = engine_files(parsed, record)
     (engine,), (server,) = after["containers"], after["initContainers"]
     *_, flag, config = words(engine["args"][0], "vllm", tmp_path)

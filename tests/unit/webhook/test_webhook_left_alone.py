@@ -103,6 +103,14 @@ def test_arguments_from_elsewhere_are_unreadable() -> None:
         assert left(made).cause is Cause.UNREADABLE
 
 
+def test_what_stands_in_front_of_known_arguments_may_be_a_transfer_config() -> None:
+    secret = {"name": "MORE", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    rest = [*SERVE[3:], "-pp", "1", "-dcp", "1", "-pcp", "1"]
+    assert injected(pod(engine([*SERVE[:3], *rest])), live()) is not None
+    found = left(pod(engine([*SERVE[:3], "$(MORE)", *rest], env=[secret])))
+    assert (found.cause, "MORE" in str(found)) == (Cause.UNREADABLE, True)
+
+
 def test_a_script_in_the_image_is_unreadable() -> None:
     assert left(pod(shell("/opt/start.sh"))).cause is Cause.ENGINE
     both = left(pod(shell(f"/opt/prepare.sh; {shlex.join(SERVE)}")))

@@ -13,7 +13,10 @@ PURE = ("api", "breakeven", "generation", "modelconfig", "placement", "plan", "r
 PURE += tuple(
     f"loadtest/{name}.py" for name in ("keys", "measures", "objects", "report", "striping")
 )
-PURE += ("webhook/decision.py", "webhook/review.py", "trial/scale.py")
+PURE += tuple(
+    f"webhook/{name}.py" for name in ("decision", "injection", "matching", "patch", "review")
+)
+PURE += ("trial/scale.py",)
 PURE += tuple(
     f"cli/{name}.py"
     for name in (

@@ -16,10 +16,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from live_roll import HANDED_ON, files_brought, is_alone, roll_generation
 from struck_controller import DEAD
 
 from kvtier.generation.acl import OPERATOR_USER, REVISION_USER, acl_revision, users
@@ -34,6 +35,7 @@ from livecluster.waiting import eventually
 
 LAUNCHER = Path(__file__).parent / "struck_controller.py"
 NAME = "chat"
+ROLLED_SECONDS = 300.0
 QUIET_SECONDS = 3.0
 """So long nothing changes once all is as it should be; the operator looks again after 5 s at most
 while it is not."""
@@ -86,6 +88,8 @@ class Ground:
     home: Path
     pods: dict[str, set[str]] = field(default_factory=dict)
     tokens: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    rolls: bool = False
+    """Whether a generation goes, and with it users from the ranks' files."""
 
     @property
     def tier(self) -> Tier:
@@ -159,17 +163,25 @@ class Ground:
         def settled() -> bool:
             nonlocal before, since
             now = sorted(obj["metadata"]["resourceVersion"] for obj in self.objects())
-            right = not now if gone else self.tier.condition("Ready").get("status") == "True"
+            right = not now if gone else self._is_right()
             if now != before or not right:
                 before, since = now, time.monotonic()
-            return time.monotonic() - since > QUIET_SECONDS or until()
+            quiet = time.monotonic() - since > QUIET_SECONDS
+            return (quiet and not (self.rolls and _users(self))) or until()
 
         eventually(
             settled,
-            seconds=READY_SECONDS,
+            seconds=ROLLED_SECONDS if self.rolls else READY_SECONDS,
             what="the tier is settled",
             detail=lambda: [f"{_name(obj)} {obj.get('status')}" for obj in self.objects()],
         )
+
+    def _is_right(self) -> bool:
+        ready = self.tier.condition("Ready").get("status") == "True"
+        return ready and is_alone(self.tier)
+
+    def brings_files(self) -> bool:
+        return not is_alone(self.tier) or bool(_users(self))
 
     def _saw_pod(self, obj: Object) -> None:
         if obj["metadata"].get("labels", {}).get("kvtier.dev/tier-name") == NAME:
@@ -181,12 +193,13 @@ class Ground:
         found: dict[str, str] = {}
         if RECORD_KEY in data:
             record = from_json(base64.b64decode(data[RECORD_KEY]))
-            found = {"operator": record.operator_token, "engine": record.current.token}
+            found = {"operator": record.operator_token}
+            found |= {f"engine {entry.id}": entry.token for entry in record.generations}
             if record.probe_token is not None:
                 found["probe"] = record.probe_token
         elif TOKEN_KEY in data:
             suffix = metadata["name"].rpartition("-")[2]
-            role = suffix if suffix in ("operator", "probe") else "engine"
+            role = suffix if suffix in ("operator", "probe") else f"engine {suffix}"
             found = {role: base64.b64decode(data[TOKEN_KEY]).decode()}
         for role, token in found.items():
             self.tokens.setdefault((owner, role), set()).add(token)
@@ -211,6 +224,10 @@ def roll_one(ground: Ground) -> None:
     ground.tier.kubectl("rollout", "restart", f"statefulset/{NAME}-r0")
 
 
+def roll_to_another(ground: Ground) -> None:
+    roll_generation(ground.tier)
+
+
 def delete(ground: Ground) -> None:
     ground.tier.kubectl("delete", "kvt", NAME, "--wait=false")
 
@@ -222,7 +239,10 @@ def delete_and_create_again(ground: Ground) -> None:
 
 ACTIONS: Mapping[str, Callable[[Ground], None]] = {
     each.__name__: each
-    for each in (create, change_live, change_several, roll_one, delete, delete_and_create_again)
+    for each in (
+        *(create, change_live, change_several, roll_one, roll_to_another),
+        *(delete, delete_and_create_again),
+    )
 }
 
 
@@ -258,7 +278,9 @@ def run(ground: Ground, action: str, *, index: int = -1, side: str = "before") -
         with ground.controller(lease="first"):
             ground.tier.apply()
             ground.settle(gone=False)
-    with ground.watched():
+    ground.rolls = action == "roll_to_another"
+    files = files_brought(ground.tier, due=ground.brings_files) if ground.rolls else nullcontext()
+    with ground.watched(), files:
         with ground.controller(index=index, side=side, lease="second") as doomed:
             if action != "create":
                 ground.settle(gone=False)
@@ -303,6 +325,7 @@ def _canonical(ground: Ground, obj: Object) -> str:
     if obj["kind"] == "pods":
         metadata = shown["metadata"]
         metadata.pop("generateName", None)
+        metadata.get("annotations", {}).pop(HANDED_ON, None)
         images = [each["image"] for each in obj["spec"]["containers"]]
         resources = [each["resources"] for each in obj["spec"]["containers"]]
         shown = {"metadata": metadata, "images": images, "resources": resources}

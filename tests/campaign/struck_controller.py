@@ -4,6 +4,8 @@
 come its calls to the API server and to Valkeys are counted from 0 and written to the file CALLS, a
 line each; at call INDEX it ends at once, before it is made or after it was answered. An INDEX below
 0 only counts. Calls for its Lease, which come by the clock, and the watches are not counted.
+
+At SIGUSR2 its clocks, the monotonic one too, jump an hour ahead, and back at the next one.
 """
 
 import inspect
@@ -12,13 +14,16 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 from kvtier import process
 from kvtier.cli.main import main
 from kvtier.cluster.protocol import LEASE, Kind
+from kvtier.reconcile.clock import SystemClock
 
 DEAD = 137
+JUMP_SECONDS = 3600.0
 NO_CALLS = frozenset({"server", "bound_writes", "watch_session"})
 """What of a cluster asks the API server for nothing by itself."""
 
@@ -74,6 +79,22 @@ class Counted:
         return call
 
 
+class JumpingClock(SystemClock):
+    """The machine's, by ``ahead`` seconds ahead, as all parts of the process see it."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + JumpingClock.ahead
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=JumpingClock.ahead)
+
+    @classmethod
+    def jump(cls) -> None:
+        JumpingClock.ahead = 0.0 if JumpingClock.ahead else JUMP_SECONDS
+
+
 def strike(gate: Gate) -> None:
     """Put the gate before everything that the controller's process calls."""
     connect, connector = process.connect, process.connector
@@ -99,6 +120,7 @@ def strike(gate: Gate) -> None:
 
     process.connect = counted_connect  # type: ignore[assignment]
     process.connector = counted_connector
+    process.SystemClock = JumpingClock  # type: ignore[misc]
 
 
 if __name__ == "__main__":
@@ -106,4 +128,5 @@ if __name__ == "__main__":
     the_gate = Gate(calls, index=int(index), side=side)
     strike(the_gate)
     signal.signal(signal.SIGUSR1, lambda *_: setattr(the_gate, "armed", True))
+    signal.signal(signal.SIGUSR2, lambda *_: JumpingClock.jump())
     sys.exit(main(rest))

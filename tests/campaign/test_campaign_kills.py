@@ -1,4 +1,7 @@
-"""The controller is killed at twenty of its calls, and another one goes on where it was."""
+"""The controller is killed at twenty of its calls, and another one goes on where it was.
+
+And at twenty more while one generation follows another.
+"""
 
 import random
 from collections.abc import Iterator
@@ -13,19 +16,22 @@ from livecluster.installation import NAMESPACE, Installation
 
 SEED = 4
 KILLS = 20
+ROLL = "roll_to_another"
 SIDES = ("before", "after")
 LEAST_STRUCK = 15
 """How long pods take decides how often the controller looks: the last calls may not come."""
 
 
-def _drawn() -> list[tuple[str, float, str]]:
+def _drawn(*names: str) -> list[tuple[str, float, str]]:
     """What is going on, where in it (a share of its calls), and on which side of that call."""
     lot = random.Random(SEED)
-    names = sorted(ACTIONS)
     return [
         (names[number % len(names)], round(lot.uniform(0, 0.8), 2), lot.choice(SIDES))
         for number in range(KILLS)
     ]
+
+
+OTHERS = sorted(ACTIONS.keys() - {ROLL})
 
 
 class Campaign:
@@ -34,8 +40,8 @@ class Campaign:
     def __init__(self, cluster: LiveCluster, home: Path) -> None:
         self.cluster = cluster
         self.struck: list[str] = []
-        self.runs = 0
-        self.same = 0
+        self.runs: list[str] = []
+        self.same: list[str] = []
         self._home = home
         self._expected: dict[str, Outcome] = {}
 
@@ -50,7 +56,7 @@ class Campaign:
     def strike(self, action: str, *, index: int, side: str) -> Outcome:
         with ground(self.cluster, label=action, home=self._home) as place:
             ended = run(place, action, index=index, side=side)
-        self.runs += 1
+        self.runs.append(action)
         if ended.struck:
             self.struck.append(action)
         return ended
@@ -70,11 +76,12 @@ def campaign(
     yield made
     scale(1)
     kvtier.pod()
-    if made.same == KILLS:
-        _record(made)
+    for place, names in (("kills", OTHERS), ("kills-rollouts", [ROLL])):
+        if sum(made.same.count(name) for name in names) == KILLS:
+            _record(made, place=place, names=names)
 
 
-@pytest.mark.parametrize(("action", "share", "side"), _drawn())
+@pytest.mark.parametrize(("action", "share", "side"), [*_drawn(*OTHERS), *_drawn(ROLL)])
 def test_killed_at_any_call_the_next_controller_brings_it_to_the_same_end(
     campaign: Campaign, action: str, share: float, side: str
 ) -> None:
@@ -83,21 +90,23 @@ def test_killed_at_any_call_the_next_controller_brings_it_to_the_same_end(
     ended = campaign.strike(action, index=index, side=side)
     print(f"{action}: {side} call {index} of {expected.calls}, struck: {ended.struck}")
     assert not ended.difference(expected)
-    campaign.same += 1
+    campaign.same.append(action)
 
 
-def test_nearly_every_kill_hit(campaign: Campaign) -> None:
-    if campaign.runs == KILLS:
-        assert len(campaign.struck) >= LEAST_STRUCK
+@pytest.mark.parametrize("names", [OTHERS, [ROLL]])
+def test_nearly_every_kill_hit(campaign: Campaign, names: list[str]) -> None:
+    if sum(campaign.runs.count(name) for name in names) == KILLS:
+        assert sum(campaign.struck.count(name) for name in names) >= LEAST_STRUCK
 
 
-def _record(made: Campaign) -> None:
-    kinds = ", ".join(f"{name} {made.struck.count(name)}" for name in sorted(set(made.struck)))
+def _record(made: Campaign, *, place: str, names: list[str]) -> None:
+    counts = {name: made.struck.count(name) for name in names}
+    kinds = ", ".join(f"{name} {count}" for name, count in counts.items())
     write(
         "faults.md",
-        place="kills",
+        place=place,
         text=(
-            f"{len(made.struck)} of {made.runs} controllers died at the call drawn for them "
+            f"{sum(counts.values())} of {KILLS} controllers died at the call drawn for them "
             f"({kinds}); the others had done all before they came to it. Every tier ended as in an "
             "undisturbed run: the same objects and status, one token of each role ever, the "
             "record's users on every rank, nothing orphaned, no rank restarted more often.\n\n"

@@ -100,7 +100,7 @@ class Faults:
 
     def container_pids(self, container: str) -> list[int]:
         """Processes of a container, by its id as pods show it (``containerd://...``)."""
-        name = container.rpartition("//")[2]
+        name = _id(container)
         return sorted(
             int(process.name)
             for process in Path("/proc").glob("[0-9]*")
@@ -116,6 +116,40 @@ class Faults:
         ]
         assert len(found) == 1, f"{len(found)} servers in container {container}"
         return found[0]
+
+    def rerun(self, node: str, container: str) -> None:
+        """Kill a container's process and start it again as it was, mounts included.
+
+        The node's containerd does it, which needs no kubelet: what is mounted stays what it was.
+        ``end_rerun`` before a kubelet is there again, which would start another one beside it.
+        """
+        self._ctr(node, "kill", "--signal", "SIGKILL", _id(container))
+        # The task has to be cleared away before.
+        eventually(
+            lambda: self._ctr(node, "start", "--detach", "--null-io", _id(container)),
+            seconds=STOP_SECONDS,
+            what=f"{container} runs again",
+        )
+
+    def end_rerun(self, node: str, container: str) -> None:
+        self._ctr(node, "kill", "--signal", "SIGKILL", _id(container))
+        eventually(
+            lambda: not self.container_pids(container),
+            seconds=STOP_SECONDS,
+            what=f"{container} has ended",
+        )
+        self._ctr(node, "delete", _id(container))
+
+    def _ctr(self, node: str, *arguments: str) -> bool:
+        """Whether containerd did what was asked of the container's task."""
+        facts = self._facts()
+        (socket,) = (each["containerdSocket"] for each in facts["nodes"] if each["name"] == node)
+        done = subprocess.run(
+            [facts["tools"]["ctr"], "-a", socket, "-n", "k8s.io", "task", *arguments],
+            capture_output=True,
+            check=False,
+        )
+        return done.returncode == 0
 
     def memory_peak(self, container: str) -> int:
         """The most memory in bytes that the container has been charged for, caches included."""
@@ -205,6 +239,10 @@ def _pid_namespaces(link: Path) -> set[int]:
         finally:
             os.close(fd)
         fd = parent
+
+
+def _id(container: str) -> str:
+    return container.rpartition("//")[2]
 
 
 def _is_gone(pid: int) -> bool:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import valkey
@@ -83,7 +84,7 @@ def _loaded(engine: Engine, rank: int, *, operator: str) -> str:
         suppress(valkey.ValkeyError),
         engine.connect(rank, username="operator", password=operator) as session,
     ):
-        shown = session.execute_command("ACL", "GETUSER", "_rev")
+        shown: Any = session.acl_getuser("_rev")
         return str(shown["passwords"])
     return ""
 

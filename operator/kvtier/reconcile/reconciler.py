@@ -231,7 +231,7 @@ class Reconciler:
         judgement = judged(memory, tier, place, others=pool)
         changed = await self._write_status(memory, observed, plan, report, judgement)
         told = chosen(before, record, place=place) if recorded else ()
-        changes = done(report, tier=tier, new_domain=bool(told))
+        changes = done(report, tier=tier, new_record=record != before)
         await self._tell(tier, [*told, *plan.events, *changes, *probed.events])
         if recorded:
             await self._tell(tier, events(step.told))

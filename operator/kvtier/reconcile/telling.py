@@ -12,6 +12,7 @@ from kvtier.plan.observed import EventSpec, EventType, Object, Plan, RankState
 from kvtier.plan.rank_events import rank_events
 from kvtier.reconcile.execute import Report
 from kvtier.reconcile.memory import Key, TierMemory
+from kvtier.render.names import acl_name
 
 
 def chosen(before: Record, record: Record, *, place: Placed | None) -> tuple[EventSpec, ...]:
@@ -37,13 +38,18 @@ def count_placed(metrics: Metrics, key: Key, place: Placed | None) -> None:
         )
 
 
-def done(report: Report, *, tier: KVCacheTier, new_domain: bool = False) -> list[EventSpec]:
+def done(report: Report, *, tier: KVCacheTier, new_record: bool = False) -> list[EventSpec]:
     """What was written, in one event each.
 
-    It was a repair if neither spec nor domain is a new one and, by the status before, nothing was
-    lacking.
+    It was a repair if neither spec nor record is a new one and, by the status before, nothing was
+    lacking. What the record goes through by itself has events of its own, or is a clock's.
     """
-    repaired = _was_complete(tier) and not new_domain
+    complete = _was_complete(tier)
+    repaired = complete and not new_record
+    applied = report.applied
+    if complete and new_record:
+        record = f" of Secret {acl_name(tier.metadata.name)}"
+        applied = [each for each in applied if not each.endswith(record)]
     events: list[EventSpec] = []
     if report.created:
         what = named([f"{kind} {name}" for kind, name in report.created])
@@ -51,8 +57,8 @@ def done(report: Report, *, tier: KVCacheTier, new_domain: bool = False) -> list
             (reasons.REPAIRED, "Created again") if repaired else (reasons.CREATED, "Created")
         )
         events.append(EventSpec(EventType.NORMAL, reason, f"{verb}: {what}."))
-    if report.applied:
-        what = named(report.applied)
+    if applied:
+        what = named(applied)
         reason, verb = (
             (reasons.REPAIRED, "Brought back") if repaired else (reasons.APPLIED, "Applied")
         )

@@ -18,6 +18,7 @@ from generation_harness import (
 )
 from tier_harness import KEY, Operator
 
+from kvtier.api import reasons
 from kvtier.cluster.protocol import SECRET
 from kvtier.reconcile.clock import FakeClock
 
@@ -109,6 +110,16 @@ async def test_what_is_fenced_is_purged_and_then_goes_with_its_secret(ready: Ope
     assert ready.cluster.peek(SECRET, NAMESPACE, f"{NAME}-engine-{A}") is None
     told = [reason for reason in ready.recorder.reasons() if reason.startswith("Generation")]
     assert told == ["GenerationLive", "GenerationFenced", "GenerationPurged", "GenerationGone"]
+
+
+async def test_what_the_record_goes_through_is_no_repair(ready: Operator) -> None:
+    before = len(ready.recorder.events)
+    await rolled(ready)
+    await later(ready, 75 * UNIT)
+    remove(ready, "old")
+    await later(ready, 2 * UNIT)
+    assert states(ready) == {B: "Live"}
+    assert reasons.REPAIRED not in ready.recorder.reasons()[before:]
 
 
 async def test_another_salt_fences_the_old_at_once_whoever_uses_it(ready: Operator) -> None:

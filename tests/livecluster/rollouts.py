@@ -1,6 +1,5 @@
 """One change of a tier's generation under load: what it began with, and what the docs say of it."""
 
-import time
 from dataclasses import dataclass
 
 from livecluster.figures import write_row
@@ -9,7 +8,7 @@ from livecluster.fleet import Fleet
 from livecluster.fleet_told import STALLED_SECONDS, Counts
 from livecluster.generations import Generations, rolled
 from livecluster.ranks import Engine
-from livecluster.tier import Tier
+from livecluster.tier import Tier, manifest
 from livecluster.waiting import eventually
 
 SLACK = 3.0
@@ -35,10 +34,14 @@ class Rollout:
     token: str
 
     def edit(self, spec: dict[str, object], *, drain: str) -> str:
-        """Apply another identity; the id of its generation."""
+        """Give the tier another identity, at once; the id of its generation."""
         changed = rolled(spec, drain=drain)
-        self.tier.apply(changed)
-        return self.generations.id_of(changed)
+        new = self.generations.id_of(changed)
+        document = manifest(name=self.tier.name, namespace=self.tier.namespace, spec=changed)
+        # Not kubectl, which takes seconds to start on a busy machine.
+        patch = {"spec": document["spec"]}
+        self.tier.cluster.api.patch("kvcachetiers", self.tier.namespace, self.tier.name, patch)
+        return new
 
     def gone(self, *, seconds: float) -> None:
         """Until no rank gives the old user a key."""
@@ -112,7 +115,3 @@ def row(what: str, counts: Counts, *, came: str) -> None:
     numbers = (f"{counts.reads:,}", str(counts.wrong), f"{counts.denied:,}")
     longest = f"{counts.longest * 1000:.0f} ms"
     write_row("faults.md", place="rollouts", row=(what, *numbers, longest, came))
-
-
-def since(begun: float) -> str:
-    return f"{time.time() - begun:.1f} s"

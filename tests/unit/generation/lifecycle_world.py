@@ -146,7 +146,7 @@ class Tier:
         if self.proven(rank) is not None:
             found: Counter[str] = Counter()
             for pod in self.pods.values():
-                found.update(token for token in pod.tokens if self.connects(rank, token))
+                found.update(t for t in pod.tokens if pod.ready and self.connects(rank, t))
             self.sessions[rank] = (self.servers[rank].run_id, found)
 
     def connects(self, rank: int, token: str) -> bool:

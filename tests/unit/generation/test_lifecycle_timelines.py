@@ -58,6 +58,10 @@ TIMELINES: dict[str, tuple[tuple[Act, ...], dict[str, str]]] = {
     ),
     "not yet": ((*ROLLED, passes(TIMEOUT - 5)), {A: "Draining", B: "Live"}),
     "drained and mounted still": ((*ROLLED, passes(USED)), {A: "Purged", B: "Live"}),
+    "drained, and a pod without sessions mounts it still": (
+        (*ROLLED, pod("old", "r1", A, ready=False), passes(USED)),
+        {A: "Purged", B: "Live"},
+    ),
     "drained and left": ((*ROLLED, passes(USED), gone("old"), passes(0)), {B: "Live"}),
     "the last engine goes and comes": (
         (*ROLLED, passes(50), gone("new"), passes(0), pod("new", "r2", B), passes(50)),

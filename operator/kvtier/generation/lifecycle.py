@@ -6,7 +6,7 @@ prove is part of the next look. So the machine can be stopped anywhere: the next
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from kvtier.api import reasons
@@ -21,6 +21,7 @@ from kvtier.generation.entry import (
     Retirement,
 )
 from kvtier.generation.record import Record
+from kvtier.generation.step import Step, Told
 
 MOST_ELAPSED = 30.0
 """Seconds of a drain that one look may count: what happened in a longer pause nobody saw."""
@@ -30,26 +31,6 @@ STOPPED = -1.0
 """A clock that stands, whatever is written down of it."""
 
 State = GenerationState
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One thing that happened, for an event."""
-
-    reason: str
-    message: str
-    warning: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """``clocks`` are seconds, by generation or token; they go into the next look. ``leaving`` are
-    the generations whose Secret nobody needs any more: they go once it is deleted."""
-
-    record: Record
-    told: tuple[Told, ...] = ()
-    clocks: dict[str, float] = field(default_factory=dict)
-    leaving: frozenset[str] = frozenset()
 
 
 def advance(record: Record, case: Case) -> Step:
@@ -245,6 +226,16 @@ class _Look:
                 record = record.put(replace(entry, retired=retired))
         return record
 
+    def bound(self, record: Record) -> Record:
+        """Edits that no engine ever followed leave generations behind: the oldest go."""
+        for entry in record.generations:
+            held = sum(each.has_access for each in record.generations)
+            unused = entry.state is State.DRAINING and not self.case.users(entry.id)
+            if held > MOST_GENERATIONS and unused:
+                why = f"no pod uses it, and there are more than {MOST_GENERATIONS} generations"
+                record = record.put(self.fence(entry, Cause.DRAINED, why))
+        return record
+
     def _drifts(self) -> bool:
         """Whether the pool left the spec's identity, and the policy is to fence then."""
         fences = self.case.policy.on_pool_drift is OnPoolDrift.FENCE
@@ -387,6 +378,7 @@ _RULES: tuple[Callable[[_Look, Record], Record], ...] = (
     _Look.contaminate,
     _Look.rotate,
     _Look.run_clocks,
+    _Look.bound,
     _Look.settle,
 )
 

@@ -28,6 +28,8 @@ from kvtier.render.kept import kept_secret
 from kvtier.render.names import acl_name, engine_secret_name
 
 State = GenerationState
+MOST_ROWS = 16
+"""As in the schema of the status."""
 
 
 def other_secrets(observed: Observed, *, ca: str | None) -> list[dict[str, Any]]:
@@ -114,7 +116,7 @@ def _condition(status: bool, reason: str, message: str) -> Condition:
 
 def rows(observed: Observed) -> list[dict[str, Any]]:
     """``status.generations``: oldest first, each with what it waits for."""
-    return [_row(observed, entry) for entry in observed.record.generations]
+    return [_row(observed, entry) for entry in observed.record.generations[-MOST_ROWS:]]
 
 
 def _row(observed: Observed, entry: GenerationEntry) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from kvtier.cluster.protocol import CONFIGMAP, ApiError, Cluster, Object
 from kvtier.generation.case import Case
 from kvtier.generation.entry import GenerationState
 from kvtier.generation.identity import identity
-from kvtier.generation.lifecycle import MOST_ELAPSED, Step, Told, advance
+from kvtier.generation.lifecycle import MOST_ELAPSED, advance
 from kvtier.generation.pods.read import config_maps_of, data_at_start, read_pod
 from kvtier.generation.record import Record
+from kvtier.generation.step import Step, Told
 from kvtier.placement.findings import Finding
 from kvtier.plan.generations import kept
 from kvtier.plan.observed import EventSpec, EventType, Plan, RankState

@@ -8,8 +8,8 @@ from kvtier.api.types import KVCacheTier
 from kvtier.generation.acl import fenced_tokens
 from kvtier.generation.case import Fences
 from kvtier.generation.identity import identity
-from kvtier.generation.lifecycle import Step
 from kvtier.generation.record import Record
+from kvtier.generation.step import Step
 from kvtier.metrics_generations import STAGES, GenerationMetrics
 from kvtier.plan.pool_findings import drifted, unreadable
 from kvtier.reconcile.fencing import EMPTYING, Purges

@@ -11,7 +11,7 @@ from kvtier.generation.acl import acl_file, acl_revision, fenced_tokens, key_pre
 from kvtier.generation.case import Case, Fences, Pod, Policy
 from kvtier.generation.entry import Cause, GenerationEntry, GenerationState, Retirement
 from kvtier.generation.identity import id_of, identity
-from kvtier.generation.lifecycle import MOST_ELAPSED, Step, advance
+from kvtier.generation.lifecycle import MOST_ELAPSED, MOST_GENERATIONS, Step, advance
 from kvtier.generation.pods.read import PodIdentity
 from kvtier.generation.record import Record, from_json, new_record, to_json
 from kvtier.store.fake_server import FakeServer
@@ -336,7 +336,7 @@ class Tier:
             assert old.identity["salt"] != case.wanted["salt"]
         elif new.cause is Cause.CONTAMINATED:
             assert self.foreign(new)
-        else:
+        elif case.users(old.id) or len(after.generations) <= MOST_GENERATIONS:
             # In the look itself it may have come into the state that the clock is of.
             state = State.DRAINING if old.state is State.LIVE else old.state
             if new.cause is Cause.POOL_DRIFTED or (

@@ -8,6 +8,7 @@ from lifecycle_world import RANKS, TIMEOUT, Tier, named
 from kvtier.api.rollout import OnPoolDrift, Revocation
 from kvtier.generation.acl import users
 from kvtier.generation.entry import Cause, GenerationState, Retirement
+from kvtier.generation.lifecycle import MOST_GENERATIONS
 
 State = GenerationState
 A, B, C = named("r1"), named("r2"), named("r3")
@@ -261,3 +262,24 @@ def test_a_flapping_spec_lengthens_no_record() -> None:
         tier.look(1)
     assert len(tier.record.generations) == 2
     assert sum(1 for entry in tier.record.generations for _ in entry.tokens()) == 2
+
+
+def test_edits_that_no_engine_follows_leave_no_more_than_a_few_generations() -> None:
+    tier = Tier()
+    for number in range(30):
+        tier.wanted = (f"edit-{number}", "1")
+        tier.settle()
+    kept = tier.record.generations
+    assert len([each for each in kept if each.has_access]) == MOST_GENERATIONS
+    assert len(kept) <= MOST_GENERATIONS + 1
+    assert tier.record.current.state is State.LIVE
+
+
+def test_of_many_generations_those_that_pods_use_stay() -> None:
+    tier = Tier()
+    tier.run("old", revision="r1", mounts=A)
+    for number in range(30):
+        tier.wanted = (f"edit-{number}", "1")
+        tier.settle()
+    assert tier.record.generations[0].id == A
+    assert tier.record.generations[0].state is State.DRAINING

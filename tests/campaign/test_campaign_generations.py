@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from livecluster import rollouts
-from livecluster.figures import write
+from livecluster.figures import write_row
 from livecluster.fixtures import NewTier
 from livecluster.fleet import Fleet, Runs, fleet
 from livecluster.generations import FENCED_SECONDS
@@ -218,30 +218,24 @@ def _wrote(strays: Fleet) -> float | None:
     return min(found, default=None)
 
 
-def _in_words(runs: list[Poisoning]) -> str:
+def _row(runs: list[Poisoning]) -> tuple[str, ...]:
     windows = [run.window for run in runs]
     fences = [run.last - run.made for run in runs]
-    wrote = sum(run.wrote is not None for run in runs)
     return (
-        f"in {wrote} of {len(runs)} runs a rank took a value of the pod; from its first write to "
-        f"the last value that any rank gave or took: median {statistics.median(windows):.2f} s, "
-        f"worst {max(windows):.2f} s, and {sum(run.stale for run in runs)} stale values were read "
-        "in between, none after; from making the pod to that last value: median "
-        f"{statistics.median(fences):.1f} s, worst {max(fences):.1f} s"
+        f"{sum(run.wrote is not None for run in runs)} of {len(runs)}",
+        f"{statistics.median(windows):.2f} s",
+        f"{max(windows):.2f} s",
+        f"{sum(run.stale for run in runs)}, then none",
+        f"{statistics.median(fences):.1f} s",
+        f"{max(fences):.1f} s",
     )
 
 
+@pytest.mark.parametrize("operator", ["there", "killed (-9) as the pod is made"])
 def test_a_pod_of_other_weights_harms_nobody_once_the_fence_stands(
-    new_tier: NewTier, replicas: Replicas
+    new_tier: NewTier, replicas: Replicas, operator: str
 ) -> None:
-    there = [_poison(new_tier, f"chat-{number}") for number in range(WINDOWS)]
-    print(_in_words(there))
-    away = [_poison(new_tier, f"late-{number}", absent=replicas) for number in range(WINDOWS)]
-    write(
-        "faults.md",
-        place="poison",
-        text=(
-            f"- The operator is there: {_in_words(there)}.\n"
-            f"- The operator is killed (-9) as the pod is made: {_in_words(away)}.\n"
-        ),
-    )
+    absent = None if operator == "there" else replicas
+    runs = [_poison(new_tier, f"chat-{number}", absent=absent) for number in range(WINDOWS)]
+    print(runs)
+    write_row("faults.md", place="poison", row=(operator, *_row(runs)))

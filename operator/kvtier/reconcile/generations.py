@@ -1,6 +1,7 @@
 """One look at a tier's generations: the pool's pods and the ranks' proofs in, a record out."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from kvtier.api.types import KVCacheTier
@@ -30,18 +31,19 @@ FENCE_LOOK = 1.0
 async def read_pool(
     cluster: Cluster, memory: TierMemory, tier: KVCacheTier, pods: Sequence[Object]
 ) -> None:
-    """What the pods of the pool run. A ConfigMap is read once until the next full read."""
+    """What the pods of the pool run.
+
+    ConfigMaps that they take their arguments from are read each time: no event tells of them, and
+    a pod that starts after an edit must not be read by what was there before.
+    """
     alive = [pod for pod in pods if not has_ended(pod)]
-    namespace = tier.metadata.namespace
-    wanted = {name for pod in alive for name in config_maps_of(pod)}
-    for name in sorted(wanted - memory.config_maps.keys()):
-        try:
-            found = await cluster.get(CONFIGMAP, namespace, name)
-        except ApiError:
-            # Then what it holds is not readable, and is reported as that.
-            continue
-        if found is not None:
-            memory.config_maps[name] = found
+    config_maps: dict[str, Object] = {}
+    for name in sorted({name for pod in alive for name in config_maps_of(pod)}):
+        # One that cannot be read is not readable, and is reported as that.
+        with suppress(ApiError):
+            found = await cluster.get(CONFIGMAP, tier.metadata.namespace, name)
+            if found is not None:
+                config_maps[name] = found
     memory.pool = {
         pod["metadata"]["name"]: PoolPod(
             name=pod["metadata"]["name"],
@@ -50,7 +52,7 @@ async def read_pool(
             identity=read_pod(
                 pod,
                 tier=tier.metadata.name,
-                config_maps=data_at_start(pod, memory.config_maps),
+                config_maps=data_at_start(pod, config_maps),
             ),
         )
         for pod in alive

@@ -120,8 +120,6 @@ class TierMemory:
     """Monotonic time of the last look at the generations."""
     pool: dict[str, PoolPod] = field(default_factory=dict)
     """The pods of the pool that have not ended, by name."""
-    config_maps: dict[str, Object] = field(default_factory=dict)
-    """ConfigMaps that engines take their arguments from, by name."""
     record: Record | None = None
     full_at: float = float("-inf")
     """Monotonic time of the last full read."""

@@ -151,7 +151,6 @@ class Reconciler:
         if full:
             memory.proven.clear()
             memory.check_access()
-            memory.config_maps.clear()
             memory.futile.clear()
             await self._observer.read_foreign(memory, tier)
             await self._observer.read_secrets(memory, tier, names=secret_names(tier))

@@ -44,8 +44,13 @@ def engine(
     generation: str | None,
     ready: bool = True,
     arguments: tuple[str, ...] = (),
+    config_map: str | None = None,
+    started: str | None = None,
 ) -> None:
-    """A pod of the pool that runs a revision of the model, with a generation's Secret or none."""
+    """A pod of the pool that runs a revision of the model, with a generation's Secret or none.
+
+    Its variables are those of ``config_map``; ``started`` is when its container was (RFC 3339).
+    """
     volumes = [
         {"name": "kvtier", "secret": {"secretName": f"{NAME}-engine-{each}"}}
         for each in filter(None, [generation])
@@ -56,6 +61,7 @@ def engine(
         "name": "vllm",
         "image": "example.org/vllm:1",
         "command": [*command, *arguments],
+        "envFrom": [{"configMapRef": {"name": each}} for each in filter(None, [config_map])],
         "volumeMounts": [{"name": each["name"], "mountPath": "/kvtier"} for each in volumes],
     }
     since = operator.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -66,7 +72,14 @@ def engine(
             "kind": "Pod",
             "metadata": {"namespace": NAMESPACE, "name": name, "labels": {POOL_LABEL: NAME}},
             "spec": {"nodeName": "node-0", "containers": [container], "volumes": volumes},
-            "status": {"phase": "Running", "conditions": [condition]},
+            "status": {
+                "phase": "Running",
+                "conditions": [condition],
+                "containerStatuses": [
+                    {"name": "vllm", "state": {"running": {"startedAt": each}}}
+                    for each in filter(None, [started])
+                ],
+            },
         }
     )
 

@@ -19,7 +19,7 @@ from generation_harness import (
 from tier_harness import KEY, Operator
 
 from kvtier.api import reasons
-from kvtier.cluster.protocol import SECRET
+from kvtier.cluster.protocol import CONFIGMAP, SECRET
 from kvtier.reconcile.clock import FakeClock
 
 
@@ -322,3 +322,34 @@ async def test_a_file_that_comes_late_is_loaded_however_often_everything_is_read
         ready.queue.add(KEY)
         await ready.settle()
     assert states(ready)[A] == "Purged"
+
+
+async def test_a_pod_is_read_by_its_config_map_as_it_is_when_the_pod_starts(
+    ready: Operator,
+) -> None:
+    for name, revision in (("first", "r1"), ("second", "r2")):
+        if ready.cluster.peek(CONFIGMAP, NAMESPACE, "model") is not None:
+            ready.cluster.remove(CONFIGMAP, NAMESPACE, "model")
+        ready.cluster.seed(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"namespace": NAMESPACE, "name": "model"},
+                "immutable": True,
+                "data": {"REVISION": revision},
+            }
+        )
+        await ready.clock.advance(60)
+        engine(
+            ready,
+            name,
+            revision="$(REVISION)",
+            generation=A,
+            config_map="model",
+            started=ready.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        await ready.settle()
+        if name == "first":
+            assert states(ready)[A] == "Live", entry(ready, A).note
+    assert states(ready)[A] == "Contaminated", "what was there before is not what it runs"
+    assert "second" in str(entry(ready, A).note)

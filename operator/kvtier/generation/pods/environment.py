@@ -199,8 +199,8 @@ def data_at_start(
     """Data of those ConfigMaps that are as they were when the pod's containers started.
 
     ``config_maps``: the objects by name. Variables are set and arguments read when a container
-    starts: one that was edited since says what the next pod runs, not this one. Kept are immutable
-    ones, and those that no manager has written since the earliest start.
+    starts: one that was edited since says what the next pod runs, not this one. Kept are those that
+    no manager has written, and immutable ones that were made, before the earliest start.
     """
     statuses = mappings(mapping(mapping(pod).get("status")).get("containerStatuses"))
     starts = [
@@ -211,13 +211,16 @@ def data_at_start(
     return {
         name: mapping(found.get("data"))
         for name, found in config_maps.items()
-        if found.get("immutable") is True or _written(found) < earliest
+        if _written(found) < earliest
     }
 
 
 def _written(config_map: Mapping[str, Any]) -> str:
     """When it was last written, as Kubernetes writes times (UTC, so texts compare as times do)."""
     metadata = mapping(config_map.get("metadata"))
+    if config_map.get("immutable") is True:
+        # Another one may have been made under its name since.
+        return text(metadata.get("creationTimestamp")) or "~"
     times = [text(each.get("time")) for each in mappings(metadata.get("managedFields"))]
     return max(times) if times and all(times) else "~"
 

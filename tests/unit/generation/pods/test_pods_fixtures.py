@@ -67,7 +67,9 @@ def test_a_pod_is_read_in_a_fraction_of_a_millisecond() -> None:
     ("changes", "kept"),
     [
         ({}, False),
-        ({"immutable": True}, True),
+        ({"immutable": True}, False),
+        ({"immutable": True, "metadata": {"creationTimestamp": "2026-11-01T10:00:00Z"}}, True),
+        ({"immutable": True, "metadata": {"creationTimestamp": "2026-11-01T12:00:00Z"}}, False),
         ({"metadata": {"managedFields": [{"time": "2026-11-01T10:00:00Z"}]}}, True),
         ({"metadata": {"managedFields": [{"time": "2026-11-01T12:00:00Z"}]}}, False),
         ({"metadata": {"managedFields": [{"time": "2026-11-01T12:00:01Z"}]}}, False),

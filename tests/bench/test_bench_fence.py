@@ -14,7 +14,7 @@ from livecluster.generations import Generations, rolled
 from livecluster.installation import Installation
 from livecluster.tier import Tier, merged
 
-ROUNDS = 5
+ROUNDS = 3
 MOST_GONE = 2.0
 MOST_FENCED = 120.0
 REPLICAS = 2

@@ -85,8 +85,7 @@ class _Look:
             )
             self.tell(
                 reasons.GENERATION_LIVE,
-                f"Generation {wanted} is the one for engines to use; {before.id} drains until "
-                f"engines have used the new one for {case.policy.drain_timeout:g} s.",
+                f"Generation {wanted} is the one for engines to use; {self._after(before)}.",
             )
         elif entry.serves_at_once:
             self.tell(
@@ -103,6 +102,16 @@ class _Look:
                 f"deleted ({_why(entry)}).",
             )
         return replace(record.put(entry), current_id=wanted)
+
+    def _after(self, before: GenerationEntry) -> str:
+        """What becomes of the generation before, in words."""
+        known = before.identity
+        if known is not None and known.get("salt") != self.case.wanted.get("salt"):
+            return f"{before.id} is fenced at once, since model.salt changed"
+        return (
+            f"{before.id} drains until engines have used the new one for "
+            f"{self.case.policy.drain_timeout:g} s"
+        )
 
     def heed_salt(self, record: Record) -> Record:
         """Another salt is the owner's word that weights changed in place: no drain."""

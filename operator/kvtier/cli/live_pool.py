@@ -7,9 +7,10 @@ from kvtier.cluster.protocol import (
     ApiError,
     Cluster,
     Forbidden,
+    Object,
     Unavailable,
 )
-from kvtier.generation.pods.read import config_maps_of, read_pod
+from kvtier.generation.pods.read import config_maps_of, data_at_start, read_pod
 from kvtier.plan.pool import PoolPod, digest_of, has_ended, is_ready
 from kvtier.render.names import POOL_LABEL
 
@@ -29,7 +30,7 @@ async def read_pool(cluster: Cluster, namespace: str, tier: str) -> Pool:
     except ApiError as error:
         return Pool(None, f"Who uses them is not known: {error}")
     alive = [pod for pod in found if not has_ended(pod)]
-    config_maps: dict[str, dict[str, str]] = {}
+    config_maps: dict[str, Object] = {}
     for name in sorted({name for pod in alive for name in config_maps_of(pod)}):
         try:
             body = await cluster.get(CONFIGMAP, namespace, name)
@@ -38,13 +39,13 @@ async def read_pool(cluster: Cluster, namespace: str, tier: str) -> Pool:
         except ApiError:
             continue
         if body is not None:
-            config_maps[name] = body.get("data") or {}
+            config_maps[name] = body
     pods = [
         PoolPod(
             name=pod["metadata"]["name"],
             digest=digest_of(pod),
             ready=is_ready(pod),
-            identity=read_pod(pod, tier=tier, config_maps=config_maps),
+            identity=read_pod(pod, tier=tier, config_maps=data_at_start(pod, config_maps)),
         )
         for pod in alive
     ]

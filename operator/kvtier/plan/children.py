@@ -16,7 +16,7 @@ from kvtier.plan.observed import (
     is_owned_by,
 )
 from kvtier.plan.ranks import RESTARTED_AT, restart_hash
-from kvtier.render.names import CONTAINER, RESTART_HASH, TLS_VOLUME
+from kvtier.render.names import CONTAINER, RESTART_HASH, TLS_VOLUME, acl_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def plan_children(
 
     ``live`` holds the tier's own children and whatever else occupies one of their names. An object
     that the tier does not control is never touched. If that is a Secret, nothing else is written
-    either: the tokens in it would be nobody's.
+    either, since the tokens in it would be nobody's; only the record is, which may fence something.
     """
     creates: list[Object] = []
     applies: list[Apply] = []
@@ -55,7 +55,8 @@ def plan_children(
             uid = found["metadata"]["uid"]
             applies.append(Apply(intent=intent, uid=uid, field=_differing_field(intent, found)))
     if any(kind == "Secret" for kind, _ in (*conflicts, *leftovers)):
-        creates, applies = [], []
+        record = ("Secret", acl_name(tier.metadata.name))
+        creates, applies = [], [each for each in applies if child_key(each.intent) == record]
     return ChildPlan(tuple(creates), tuple(applies), tuple(conflicts), tuple(leftovers))
 
 

@@ -8,6 +8,7 @@ from generation_harness import (
     B,
     engine,
     entry,
+    id_of,
     later,
     may_read,
     record,
@@ -353,3 +354,17 @@ async def test_a_pod_is_read_by_its_config_map_as_it_is_when_the_pod_starts(
             assert states(ready)[A] == "Live", entry(ready, A).note
     assert states(ready)[A] == "Contaminated", "what was there before is not what it runs"
     assert "second" in str(entry(ready, A).note)
+
+
+async def test_a_taken_name_holds_up_the_next_generation_and_no_fence(ready: Operator) -> None:
+    salted = revised("r1", salt="2")
+    taken = f"{NAME}-engine-{id_of(salted)}"
+    metadata = {"namespace": NAMESPACE, "name": taken}
+    ready.cluster.seed({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {}})
+    token = entry(ready, A).token
+    await ready.resync()
+    ready.apply(salted)
+    await ready.resync()
+    assert may_read(ready, token, A) == [False, False]
+    assert ready.condition("StoreReady")["reason"] == "NameConflict"
+    assert (ready.cluster.peek(SECRET, NAMESPACE, taken) or {})["data"] == {}

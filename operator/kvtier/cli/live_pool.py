@@ -10,8 +10,7 @@ from kvtier.cluster.protocol import (
     Object,
     Unavailable,
 )
-from kvtier.generation.pods.read import config_maps_of, data_at_start, read_pod
-from kvtier.plan.pool import PoolPod, digest_of, has_ended, is_ready
+from kvtier.plan.pool import config_maps_wanted, pool_pods
 from kvtier.render.names import POOL_LABEL
 
 
@@ -29,9 +28,8 @@ async def read_pool(cluster: Cluster, namespace: str, tier: str) -> Pool:
         raise
     except ApiError as error:
         return Pool(None, f"Who uses them is not known: {error}")
-    alive = [pod for pod in found if not has_ended(pod)]
     config_maps: dict[str, Object] = {}
-    for name in sorted({name for pod in alive for name in config_maps_of(pod)}):
+    for name in config_maps_wanted(found):
         try:
             body = await cluster.get(CONFIGMAP, namespace, name)
         except Unavailable:
@@ -40,13 +38,5 @@ async def read_pool(cluster: Cluster, namespace: str, tier: str) -> Pool:
             continue
         if body is not None:
             config_maps[name] = body
-    pods = [
-        PoolPod(
-            name=pod["metadata"]["name"],
-            digest=digest_of(pod),
-            ready=is_ready(pod),
-            identity=read_pod(pod, tier=tier, config_maps=data_at_start(pod, config_maps)),
-        )
-        for pod in alive
-    ]
+    pods = pool_pods(found, tier=tier, config_maps=config_maps)
     return Pool(tuple(sorted(pods, key=lambda pod: pod.name)))

@@ -11,6 +11,7 @@ from kvtier.generation.pods.read import (
     PodIdentity,
     differences,
     disagreements,
+    has_drifted,
 )
 
 
@@ -118,9 +119,7 @@ class Case:
     def drifted(self) -> dict[str, Pod]:
         """The pods that use no generation and run another identity than the spec's."""
         return {
-            name: pod
-            for name, pod in self.pods.items()
-            if not pod.identity.generations and differences(self.wanted, pod.identity)
+            name: pod for name, pod in self.pods.items() if has_drifted(self.wanted, pod.identity)
         }
 
 

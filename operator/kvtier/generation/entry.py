@@ -85,11 +85,6 @@ class GenerationEntry:
         return self.state in WITH_ACCESS
 
     @property
-    def has_keys(self) -> bool:
-        """Whether ranks may hold keys of it."""
-        return self.state is not GenerationState.PURGED
-
-    @property
     def serves_at_once(self) -> bool:
         """Whether what it holds may be read again: it lost access, if at all, by time alone."""
         ended = self.state in (GenerationState.FENCED, GenerationState.PURGED)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,13 @@ from kvtier.api.types import GROUP, KVCacheTier
 from kvtier.generation.case import Pod, Policy
 from kvtier.generation.entry import GenerationEntry
 from kvtier.generation.identity import id_of, identity
-from kvtier.generation.pods.read import PodIdentity, differences
+from kvtier.generation.pods.read import (
+    PodIdentity,
+    config_maps_of,
+    data_at_start,
+    differences,
+    read_pod,
+)
 from kvtier.plan.observed import Object
 from kvtier.plan.placement import FINISHED
 
@@ -76,6 +82,29 @@ def digest_of(pod: Object) -> str:
     ]
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def config_maps_wanted(pods: Iterable[Object]) -> list[str]:
+    """Names of the ConfigMaps that pods which have not ended take their arguments from, sorted."""
+    alive = (pod for pod in pods if not has_ended(pod))
+    return sorted({name for pod in alive for name in config_maps_of(pod)})
+
+
+def pool_pods(
+    pods: Iterable[Object], *, tier: str, config_maps: Mapping[str, Object]
+) -> list[PoolPod]:
+    """The pods that have not ended, read. A ConfigMap that is not among ``config_maps`` (objects,
+    by name) makes what it holds unreadable."""
+    return [
+        PoolPod(
+            name=pod["metadata"]["name"],
+            digest=digest_of(pod),
+            ready=is_ready(pod),
+            identity=read_pod(pod, tier=tier, config_maps=data_at_start(pod, config_maps)),
+        )
+        for pod in pods
+        if not has_ended(pod)
+    ]
 
 
 def policy_of(tier: KVCacheTier) -> Policy:

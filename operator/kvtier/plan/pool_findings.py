@@ -7,7 +7,7 @@ from kvtier.api import reasons
 from kvtier.api.rollout import OnPoolDrift
 from kvtier.api.types import Connector, KVCacheTier
 from kvtier.breakeven.words import counted
-from kvtier.generation.pods.read import PodIdentity, differences, unknowns
+from kvtier.generation.pods.read import PodIdentity, differences, has_drifted, unknowns
 from kvtier.generation.record import Record
 from kvtier.placement.findings import Finding, named
 from kvtier.plan.pool import PoolPod
@@ -36,9 +36,7 @@ def pool_findings(
 
 def drifted(wanted: Mapping[str, Any], pods: Iterable[PoolPod]) -> list[PoolPod]:
     """Those that mount no Secret of the tier and run another identity than the spec's."""
-    return [
-        pod for pod in pods if not pod.identity.generations and differences(wanted, pod.identity)
-    ]
+    return [pod for pod in pods if has_drifted(wanted, pod.identity)]
 
 
 def unreadable(record: Record, pods: Iterable[PoolPod]) -> dict[str, Mapping[str, str]]:

@@ -168,32 +168,39 @@ class Executor:
         self, plan: Plan, *, tier: KVCacheTier, memory: TierMemory, report: Report
     ) -> None:
         """The record and the operator's own token: before anybody is told anything."""
-        own = {operator_name(tier.metadata.name), acl_name(tier.metadata.name)}
-        for obj in plan.creates:
-            if obj["kind"] == "Secret" and obj["metadata"]["name"] in own:
-                await self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
-            if report.retry or report.reread or report.taken:
-                return
-        for apply in plan.applies:
-            if apply.intent["kind"] == "Secret" and apply.intent["metadata"]["name"] in own:
-                await self._guarded(self._apply(apply, memory, report), apply.intent, report)
+        own = _record_names(tier)
+        await self._secrets(plan, tier, memory, report, of=lambda name: name in own)
 
     async def _publish(
         self, plan: Plan, *, tier: KVCacheTier, memory: TierMemory, report: Report
     ) -> None:
         """The other Secrets: what they give away is in the record."""
-        own = {operator_name(tier.metadata.name), acl_name(tier.metadata.name)}
-        for obj in plan.creates:
-            if obj["kind"] == "Secret" and obj["metadata"]["name"] not in own:
-                await self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
-                if report.retry or report.reread or report.taken:
-                    return
-        for apply in plan.applies:
-            if apply.intent["kind"] == "Secret" and apply.intent["metadata"]["name"] not in own:
-                await self._guarded(self._apply(apply, memory, report), apply.intent, report)
+        own = _record_names(tier)
+        if not await self._secrets(plan, tier, memory, report, of=lambda name: name not in own):
+            return
         for deletion in plan.unneeded:
             if await self._delete(deletion, tier.metadata.namespace, report):
                 memory.children.pop((deletion.kind, deletion.name), None)
+
+    async def _secrets(
+        self,
+        plan: Plan,
+        tier: KVCacheTier,
+        memory: TierMemory,
+        report: Report,
+        *,
+        of: Callable[[str], bool],
+    ) -> bool:
+        """Write the plan's Secrets of these names one by one; whether all that lacked were made."""
+        for obj in plan.creates:
+            if obj["kind"] == "Secret" and of(obj["metadata"]["name"]):
+                await self._guarded(self._create(dict(obj), tier, memory, report), obj, report)
+                if report.retry or report.reread or report.taken:
+                    return False
+        for apply in plan.applies:
+            if apply.intent["kind"] == "Secret" and of(apply.intent["metadata"]["name"]):
+                await self._guarded(self._apply(apply, memory, report), apply.intent, report)
+        return True
 
     async def _create(
         self, obj: Object, tier: KVCacheTier, memory: TierMemory, report: Report
@@ -359,6 +366,11 @@ class Executor:
             elif note_loaded(memory, record, state, facts):
                 prove(state)
         await _all(jobs)
+
+
+def _record_names(tier: KVCacheTier) -> set[str]:
+    """The Secrets that are written before anybody is told anything."""
+    return {operator_name(tier.metadata.name), acl_name(tier.metadata.name)}
 
 
 def _record_version(tier: KVCacheTier, memory: TierMemory) -> str | None:

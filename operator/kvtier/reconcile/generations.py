@@ -10,13 +10,12 @@ from kvtier.generation.case import Case
 from kvtier.generation.entry import GenerationState
 from kvtier.generation.identity import identity
 from kvtier.generation.lifecycle import MOST_ELAPSED, advance
-from kvtier.generation.pods.read import config_maps_of, data_at_start, read_pod
 from kvtier.generation.record import Record
 from kvtier.generation.step import Step, Told
 from kvtier.placement.findings import Finding
 from kvtier.plan.generations import kept
 from kvtier.plan.observed import EventSpec, EventType, Plan, RankState
-from kvtier.plan.pool import PoolPod, digest_of, has_ended, is_ready, offered, policy_of
+from kvtier.plan.pool import config_maps_wanted, offered, policy_of, pool_pods
 from kvtier.plan.pool_findings import pool_findings
 from kvtier.reconcile.fencing import fences, forget_filled
 from kvtier.reconcile.memory import TierMemory
@@ -36,27 +35,15 @@ async def read_pool(
     ConfigMaps that they take their arguments from are read each time: no event tells of them, and
     a pod that starts after an edit must not be read by what was there before.
     """
-    alive = [pod for pod in pods if not has_ended(pod)]
     config_maps: dict[str, Object] = {}
-    for name in sorted({name for pod in alive for name in config_maps_of(pod)}):
+    for name in config_maps_wanted(pods):
         # One that cannot be read is not readable, and is reported as that.
         with suppress(ApiError):
             found = await cluster.get(CONFIGMAP, tier.metadata.namespace, name)
             if found is not None:
                 config_maps[name] = found
-    memory.pool = {
-        pod["metadata"]["name"]: PoolPod(
-            name=pod["metadata"]["name"],
-            digest=digest_of(pod),
-            ready=is_ready(pod),
-            identity=read_pod(
-                pod,
-                tier=tier.metadata.name,
-                config_maps=data_at_start(pod, config_maps),
-            ),
-        )
-        for pod in alive
-    }
+    read = pool_pods(pods, tier=tier.metadata.name, config_maps=config_maps)
+    memory.pool = {pod.name: pod for pod in read}
 
 
 def look(

@@ -60,11 +60,6 @@ def unread_names(tier: KVCacheTier, memory: TierMemory) -> list[str]:
     return []
 
 
-def is_stored(memory: TierMemory, tier: KVCacheTier) -> bool:
-    """Whether the tier's record is in its Secret, as last read or written."""
-    return _value(memory, tier, acl_name(tier.metadata.name), RECORD_KEY) is not None
-
-
 def is_recorded(memory: TierMemory, tier: KVCacheTier, record: Record) -> bool:
     """Whether exactly this record is in its Secret, as last read or written."""
     return _value(memory, tier, acl_name(tier.metadata.name), RECORD_KEY) == to_json(record)

@@ -70,6 +70,11 @@ def differences(identity: Mapping[str, Any], pod: PodIdentity) -> tuple[Differen
     return tuple(found)
 
 
+def has_drifted(wanted: Mapping[str, Any], pod: PodIdentity) -> bool:
+    """Whether the pod uses no generation and certainly runs another identity than ``wanted``."""
+    return not pod.generations and bool(differences(wanted, pod))
+
+
 def unknowns(identity: Mapping[str, Any], pod: PodIdentity) -> Mapping[str, str]:
     """Name -> why the pod does not tell whether it has what the identity says of it."""
     found = dict(pod.unreadable)

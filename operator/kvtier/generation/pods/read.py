@@ -13,6 +13,7 @@ from kvtier.generation.pods.compare import (
     PodIdentity,
     differences,
     disagreements,
+    has_drifted,
     unknowns,
 )
 from kvtier.generation.pods.engines import Role, by_image
@@ -55,6 +56,7 @@ __all__ = [
     "data_at_start",
     "differences",
     "disagreements",
+    "has_drifted",
     "read_pod",
     "starts_of",
     "unknowns",

@@ -368,3 +368,14 @@ async def test_a_taken_name_holds_up_the_next_generation_and_no_fence(ready: Ope
     assert may_read(ready, token, A) == [False, False]
     assert ready.condition("StoreReady")["reason"] == "NameConflict"
     assert (ready.cluster.peek(SECRET, NAMESPACE, taken) or {})["data"] == {}
+
+
+async def test_engines_that_have_their_own_generation_s_secret_have_not_drifted(
+    ready: Operator,
+) -> None:
+    engine(ready, "old", revision="r1", generation=A)
+    ready.apply(revised("r2", rollout={"onPoolDrift": "Fence"}))
+    await later(ready, 75 * UNIT)
+    assert states(ready) == {A: "Draining", B: "Live"}
+    assert may_read(ready, entry(ready, B).token, B) == [True, True]
+    assert "PoolDrifted" not in {each["reason"] for each in ready.status().get("findings", ())}

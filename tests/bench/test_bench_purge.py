@@ -40,7 +40,7 @@ ACL = "".join(
         "writer on nopass ~* +set +flushall +dbsize +ping",
     )
 )
-ALL_AT_ONCE = Pace(share=1.0, scan=1000, unlink=1000, turn=float("inf"))
+ALL_AT_ONCE = Pace(share=1.0, small_share=1.0, scan=1000, unlink=1000, turn=float("inf"))
 READ = 64
 
 

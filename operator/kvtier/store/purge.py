@@ -2,7 +2,8 @@
 
 Valkey runs one command at a time, and frees a string within UNLINK, whatever its size: only
 collections are freed beside the main thread. So each command is kept short, and between two of
-them the server has a multiple of that time for everybody else.
+them the server has a multiple of that time for everybody else: so much that of reads that are as
+short as such a command fewer than one in a hundred meets one.
 """
 
 import asyncio
@@ -22,23 +23,32 @@ class Pace:
     """How much of a server a purge may take.
 
     ``share``: the part of the time in which the server works for the purge, at most (above 0, up
-    to 1). ``scan``: about how many keys a SCAN looks at. An UNLINK removes 1 to ``unlink`` keys, as
-    many as take about ``turn`` seconds longer than a SCAN: freeing 4 KiB takes a server two
-    microseconds, 8 MiB over a millisecond where its allocator gives the memory back at once.
+    to 1), while it removes large values, which take as long to be read. ``small_share``: that part
+    while it walks through keys, or removes more than ``few`` at a time: they are small, and others
+    read such in a fraction of a command, which is ``small_turn`` at most: the rest of what it took
+    is this process's own time, and the network's. ``scan``: about how many keys a SCAN looks at. An
+    UNLINK removes 1 to ``unlink`` keys, as many as take about ``turn`` seconds longer than a SCAN:
+    freeing 4 KiB takes a server two microseconds, 8 MiB over a millisecond where its allocator
+    gives the memory back at once.
     """
 
     share: float = 0.2
-    scan: int = 200
+    small_share: float = 0.01
+    scan: int = 500
     unlink: int = 100
+    few: int = 8
     turn: float = 0.001
+    small_turn: float = 0.0004
 
-    def pause(self, took: float) -> float:
-        """Seconds to leave the server alone after a command that took so many.
+    def pause(self, took: float, *, keys: int) -> float:
+        """Seconds to leave the server alone after a command that took so many, about ``keys`` keys.
 
         Work takes about ``turn`` at most; what is beyond two of them is waiting, for the network
         or behind others, and costs the server nothing.
         """
-        return min(took, 2 * self.turn) * (1 / self.share - 1)
+        if keys <= self.few:
+            return min(took, 2 * self.turn) * (1 / self.share - 1)
+        return min(took, self.small_turn) * (1 / self.small_share - 1)
 
     def batch(self, keys: int, *, longer: float) -> int:
         """Keys of the next UNLINK, after one of ``keys`` took so much longer than a SCAN."""
@@ -102,7 +112,7 @@ async def purge(
         cursor, found = await store.scan(cursor, match=f"{prefix}@*", count=pace.scan)
         scan_took = clock() - sent
         steps += 1
-        await sleep(pace.pause(scan_took))
+        await sleep(pace.pause(scan_took, keys=pace.scan))
         # The pattern is what the server looks for; what goes is decided here.
         pending += [key for key in found if key.startswith(head)]
         over = cursor == 0 or clock() - begun >= most_seconds
@@ -113,8 +123,9 @@ async def purge(
             sent = clock()
             removed += await store.unlink(*part)
             took = clock() - sent
+            # By what a batch may be: the last one of many small values is small too.
+            await sleep(pace.pause(took, keys=batch))
             batch = pace.batch(batch, longer=took - scan_took)
-            await sleep(pace.pause(took))
         if over:
             return done(whole=cursor == 0, at=cursor)
     return done(whole=False, at=here if pending else cursor)

@@ -15,7 +15,7 @@ ADDRESS = Address("127.0.0.1", 6379)
 OPERATOR = Credentials("operator", "secret")
 PREFIX = "kvt-0123456789ab-r3"
 OTHERS = (b"kvt-0123456789ab-r30@0", b"kvt-0123456789ac-r3@0", b"kvt-0123456789ab-r3", b"xkvt@0")
-FAST = Pace(share=1.0, scan=100)
+FAST = Pace(share=1.0, small_share=1.0, scan=100)
 
 
 def keys(prefix: str, number: int) -> set[bytes]:
@@ -113,8 +113,8 @@ def unlinks(server: FakeServer) -> list[int]:
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.9])
 async def test_it_leaves_the_server_alone_for_the_rest_of_the_time(share: float) -> None:
     server = fake(1000)
-    time = Time(server, lambda number: 0.0005 + number * 2e-6)
-    purged = await run(server, time=time, pace=Pace(share=share))
+    time = Time(server, lambda number: 0.0001 + number * 2e-6)
+    purged = await run(server, time=time, pace=Pace(share=share, small_share=share))
     assert purged.keys == 1000
     assert time.busy / (time.busy + time.slept) == pytest.approx(share)
     assert purged.seconds == pytest.approx(time.busy + time.slept)
@@ -122,9 +122,19 @@ async def test_it_leaves_the_server_alone_for_the_rest_of_the_time(share: float)
 
 def test_waiting_for_a_slow_network_is_not_paid_for_by_pauses() -> None:
     pace = Pace(share=0.2, turn=0.001)
-    assert [pace.pause(took) for took in (0.0, 0.001, 0.002, 0.003, 5.0)] == pytest.approx(
+    assert [pace.pause(took, keys=1) for took in (0.0, 0.001, 0.002, 0.003, 5.0)] == pytest.approx(
         [0.0, 0.004, 0.008, 0.008, 0.008]
     )
+
+
+def test_fewer_than_one_in_a_hundred_short_reads_meets_a_command_on_many_keys() -> None:
+    pace = Pace()
+    for keys in (pace.few + 1, pace.unlink, pace.scan):
+        took = pace.small_turn
+        assert took / (took + pace.pause(took, keys=keys)) <= 0.01 + 1e-9
+        # Whatever a busy machine adds: so many keys are no more work.
+        assert pace.pause(0.1, keys=keys) == pace.pause(took, keys=keys)
+    assert 0.001 / (0.001 + pace.pause(0.001, keys=1)) == pytest.approx(pace.share)
 
 
 async def test_small_values_go_many_at_a_time_and_large_ones_one_by_one() -> None:
@@ -166,7 +176,7 @@ async def test_whoever_leads_no_more_removes_nothing_more(asked: int) -> None:
     purged = await run(
         server,
         time=Time(server, lambda number: 0.0005),
-        pace=Pace(),
+        pace=Pace(scan=200),
         leads=lambda: next(answers) < asked,
     )
     assert not purged.whole

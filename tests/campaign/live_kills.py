@@ -195,11 +195,11 @@ class Ground:
             record = from_json(base64.b64decode(data[RECORD_KEY]))
             found = {"operator": record.operator_token}
             found |= {f"engine {entry.id}": entry.token for entry in record.generations}
-            if record.probe_token is not None:
-                found["probe"] = record.probe_token
+            others = {"probe": record.probe_token, "limiter": record.limiter_token}
+            found |= {role: token for role, token in others.items() if token is not None}
         elif TOKEN_KEY in data:
             suffix = metadata["name"].rpartition("-")[2]
-            role = suffix if suffix in ("operator", "probe") else f"engine {suffix}"
+            role = suffix if suffix in ("operator", "probe", "limiter") else f"engine {suffix}"
             found = {role: base64.b64decode(data[TOKEN_KEY]).decode()}
         for role, token in found.items():
             self.tokens.setdefault((owner, role), set()).add(token)

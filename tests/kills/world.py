@@ -249,6 +249,8 @@ class World:
                 self._start_process()
                 if self._downtime:
                     self._finish()
+                # A drain goes on from what was written of it, and writes nothing for a while.
+                self._quiet_since = self.clock.seconds
                 self.gate.stopped = False
                 self._list()
 
@@ -272,7 +274,7 @@ class World:
         )
         # Pauses by the wall clock would have the ranks take turns by lot.
         self._reconciler._purger = Purger(
-            connect=self.stores.connect, leads=lambda: True, pace=Pace(share=1.0)
+            connect=self.stores.connect, leads=lambda: True, pace=Pace(share=1.0, small_share=1.0)
         )
         self._watcher = Watcher(queue=self._queue, memory=self._reconciler.memory)
 
@@ -323,11 +325,12 @@ class World:
             found = {
                 "operator": [record.operator_token],
                 "probe": [record.probe_token] if record.probe_token else [],
+                "limiter": [record.limiter_token] if record.limiter_token else [],
                 "engine": [entry.token for entry in record.generations],
             }
         elif TOKEN_KEY in data:
             suffix = metadata["name"].rpartition("-")[2]
-            role = suffix if suffix in ("operator", "probe") else "engine"
+            role = suffix if suffix in ("operator", "probe", "limiter") else "engine"
             found = {role: [data[TOKEN_KEY]]}
         for role, tokens in found.items():
             self.tokens.setdefault((owner, role), set()).update(tokens)

@@ -48,6 +48,7 @@ COLUMNS = [
     ("Verdict", "string", ".status.verdict"),
     ("Ratio", "number", ".status.measured.ratio"),
     ("Generation", "string", '.status.generations[?(@.state=="Live")].id'),
+    ("Admission", "string", ".status.admission.state"),
     ("Age", "date", ".metadata.creationTimestamp"),
 ]
 """Name, type, path."""

@@ -13,6 +13,8 @@ GENERATION_CURRENT: Final = "GenerationCurrent"
 READY: Final = "Ready"
 PLACEMENT_ACCEPTED: Final = "PlacementAccepted"
 EARNING_ITS_KEEP: Final = "EarningItsKeep"
+WARM: Final = "Warm"
+ADMISSION_ENFORCED: Final = "AdmissionEnforced"
 
 # SpecValid
 VALID: Final = "Valid"
@@ -77,6 +79,9 @@ IDENTITY_UNREADABLE: Final = "IdentityUnreadable"
 ADAPTERS_SHARE_KEYS: Final = "AdaptersShareKeys"
 POOL_REASONS: Final = (POOL_DRIFTED, IDENTITY_UNREADABLE, ADAPTERS_SHARE_KEYS)
 
+# How many engines there are: a finding named in PlacementAccepted.
+UNDERSIZED_FOR_ZERO_HIT: Final = "UndersizedForZeroHit"
+
 TOPOLOGY_REASONS: Final = (
     DOMAINS_CONTRADICT,
     DOMAIN_LABELS_MISSING,
@@ -140,7 +145,24 @@ PAYS: Final = "Pays"
 PAYS_WHEN_LONG: Final = "PaysWhenLong"
 PAYS_UNDER_LOAD: Final = "PaysUnderLoad"
 
+# Warm: does the tier serve hits?
+SERVING_HITS: Final = "ServingHits"
+COLD: Final = "Cold"
+STORM: Final = "Storm"
+RECOVERING: Final = "Recovering"
+HITS_NOT_KNOWN: Final = "HitsNotKnown"
+
+# AdmissionEnforced: does anybody hold the limit in a storm?
+ENFORCED: Final = "Enforced"
+OBSERVE_ONLY: Final = "ObserveOnly"
+NO_LIMITER: Final = "NoLimiter"
+LIMITER_UNREACHABLE: Final = "LimiterUnreachable"
+
 # Events that are no condition.
+STORM_BEGAN: Final = "StormBegan"
+STORM_RECOVERING: Final = "StormRecovering"
+STORM_OVER: Final = "StormOver"
+STORM_NOT_CONFIRMED: Final = "StormNotConfirmed"
 CREATED: Final = "Created"
 APPLIED: Final = "Applied"
 REPAIRED: Final = "Repaired"
@@ -185,6 +207,10 @@ EVENT_REASONS: Final = (
     PROBED,
     PROBE_FAILED,
     POD_NOT_INJECTED,
+    STORM_BEGAN,
+    STORM_RECOVERING,
+    STORM_OVER,
+    STORM_NOT_CONFIRMED,
 )
 
 CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
@@ -216,6 +242,7 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         *FINDING_REASONS,
         *TOPOLOGY_REASONS,
         *POOL_REASONS,
+        UNDERSIZED_FOR_ZERO_HIT,
     ),
     EARNING_ITS_KEEP: (
         PAYS,
@@ -228,5 +255,7 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         T0_NOT_DECLARED,
         LOWER_BOUND_ONLY,
     ),
+    WARM: (SERVING_HITS, COLD, STORM, RECOVERING, HITS_NOT_KNOWN),
+    ADMISSION_ENFORCED: (ENFORCED, OBSERVE_ONLY, NO_LIMITER, LIMITER_UNREACHABLE),
 }
 """The reasons that each condition type can carry."""

@@ -19,8 +19,8 @@ class ConditionStatus(Model):
     type: str = Field(
         min_length=1,
         max_length=64,
-        description="SpecValid, StoreReady, GenerationCurrent, Ready, PlacementAccepted or"
-        " EarningItsKeep.",
+        description="SpecValid, StoreReady, GenerationCurrent, Ready, PlacementAccepted,"
+        " EarningItsKeep, Warm or AdmissionEnforced.",
     )
     status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: str = Field(
@@ -180,6 +180,55 @@ class GenerationStatus(Model):
     )
 
 
+class AdmissionStatus(Model):
+    """What may be let in while nothing hits. Limiters take their figures from here."""
+
+    state: Literal["Open", "Storm", "Recovering"] = Field(
+        description="Open: no limit. Storm: so few hits that engines get more work than they can"
+        " do, or a rank is lost. Recovering: hits come back."
+    )
+    reason: str | None = Field(
+        default=None, max_length=64, description="Why it is not Open; Planned: kvtier asked for it."
+    )
+    since: str | None = Field(
+        default=None,
+        description="When it came into this state.",
+        json_schema_extra={"format": "date-time"},
+    )
+    engine_tokens_per_second: int | None = Field(
+        default=None,
+        ge=0,
+        description="R: what one engine prefills at the mean prompt; two digits.",
+    )
+    mean_prompt_tokens: int | None = Field(
+        default=None, ge=0, description="Tokens of a prompt on average; two digits."
+    )
+    zero_hit_tokens_per_second: int | None = Field(
+        default=None,
+        ge=0,
+        description="Prompt tokens that all Ready engines can take while nothing hits:"
+        " utilization x engines x R; two digits. Absent while no engine is Ready.",
+    )
+    storm_factor: float | None = Field(
+        default=None,
+        ge=0,
+        description="How many times the prefill work of now a cold tier means: 1 / (1 - hit rate);"
+        " two digits.",
+    )
+    max_queued_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        description="Tokens that may wait in engines: workload.targetTTFT x engines x R; two"
+        " digits. Absent without targetTTFT.",
+    )
+    required_engines: int | None = Field(
+        default=None,
+        ge=0,
+        description="Engines that the offered load needs while nothing hits. Absent while no load"
+        " is known.",
+    )
+
+
 class KVCacheTierStatus(Model):
     """What kvtier last saw and did. Numbers that move all the time are in metrics instead."""
 
@@ -231,6 +280,9 @@ class KVCacheTierStatus(Model):
         max_length=16,
         description="Generations of KV that have access or memory.",
         json_schema_extra=extra(list_keys=["id"]),
+    )
+    admission: AdmissionStatus | None = Field(
+        default=None, description="What may be let in while the tier is cold."
     )
     engine_secret: str | None = Field(
         default=None, max_length=253, description="Secret that engines mount."

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from pydantic.alias_generators import to_camel
 
+from kvtier.api.admission import Admission, AdmissionMode
 from kvtier.api.base import (
     API_VERSION,
     GROUP,
@@ -65,6 +66,8 @@ __all__ = [
     "SINGULAR",
     "VERSION",
     "Adapter",
+    "Admission",
+    "AdmissionMode",
     "Attention",
     "AttentionGroup",
     "Connector",
@@ -167,6 +170,10 @@ class KVCacheTierSpec(Model):
     rollout: Rollout = Field(
         default_factory=Rollout,
         description="How a changed model replaces the one before it, and how credentials change.",
+    )
+    admission: Admission = Field(
+        default_factory=Admission,
+        description="How much is let in while the tier is cold.",
     )
     paused: StrictBool = Field(
         default=False,

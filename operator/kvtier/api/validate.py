@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
-from kvtier.api import combinations, groups
+from kvtier.api import admission, combinations, groups
 from kvtier.api.base import MAX_NAME_LENGTH
 from kvtier.api.engine import MAX_L1_BYTES, MIN_L1_BYTES, MP_NEEDS_VLLM, Connector
 from kvtier.api.placement import MAX_BITS_PER_SECOND, MIN_BITS_PER_SECOND
@@ -356,6 +356,7 @@ _CHECKS: tuple[Callable[[KVCacheTier], list[str]], ...] = (
     _times,
     _quantiles,
     _workload,
+    lambda tier: admission.problems(tier.spec.admission),
     _store_sizes,
     _metadata_maps,
     _pull_secrets,

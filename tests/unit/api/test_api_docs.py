@@ -72,6 +72,9 @@ EDITS: dict[str, Any] = {
     "rollout.drainTimeout": "2h",
     "rollout.credentialEpoch": 1,
     "rollout.revocation": "Immediate",
+    "admission.mode": "Enforce",
+    "admission.utilization": "0.7",
+    "admission.floor": "0.2",
     "paused": True,
 }
 

@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "operator" / "kvtier"
-PURE = ("api", "breakeven", "generation", "modelconfig", "placement", "plan", "render")
+PURE = ("admission", "api", "breakeven", "generation", "modelconfig", "placement", "plan")
+PURE += ("render",)
 PURE += tuple(
     f"loadtest/{name}.py" for name in ("keys", "measures", "objects", "report", "striping")
 )
@@ -21,10 +22,12 @@ PURE += tuple(
     f"cli/{name}.py"
     for name in (
         *("around", "generation_report", "plot", "probe_report"),
-        *("screen", "status_generations", "status_report", "trial_report"),
+        *("screen", "simulate_plot", "simulate_report"),
+        *("status_generations", "status_report", "trial_report"),
     )
 )
-PURE += tuple(f"engines/{name}.py" for name in ("endpoint", "exposition", "rates"))
+PURE += tuple(f"engines/{name}.py" for name in ("endpoint", "exposition", "hits", "rates"))
+PURE += ("limiter/tokens.py",)
 PURE += tuple(f"probe/{name}.py" for name in ("config", "rates", "result"))
 IMPURE_MODULES = {"aiohttp", "asyncio", "kopf", "kubernetes", "random", "secrets"}
 IMPURE_MODULES |= {"socket", "time", "valkey"}

@@ -79,8 +79,8 @@ def plot(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" role="img" aria-labelledby="title description" '
         'font-family="sans-serif" font-size="12">\n'
-        f'<title id="title">{_text(title)}</title>\n'
-        f'<desc id="description">{_text(assessment.message)}</desc>\n'
+        f'<title id="title">{text_of(title)}</title>\n'
+        f'<desc id="description">{text_of(assessment.message)}</desc>\n'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n' + "\n".join(body) + "\n</svg>\n"
     )
 
@@ -138,9 +138,9 @@ def _heading(
     verdict = f"{assessment.verdict.value}. Break-even {gigabits(assessment.break_even)}"
     if assessment.ratio is not None:
         verdict += f", the link is {digits(assessment.ratio)} times as fast"
-    yield f'<text x="16" y="26" font-size="15" font-weight="bold">{_text(title)}</text>'
+    yield f'<text x="16" y="26" font-size="15" font-weight="bold">{text_of(title)}</text>'
     for y, line in ((47, about), (64, f"{verdict}{_lacking(assessment)}.")):
-        yield f'<text x="16" y="{y}">{_text(_cut(line, _LONGEST_LINE))}</text>'
+        yield f'<text x="16" y="{y}">{text_of(cut(line, _LONGEST_LINE))}</text>'
 
 
 def _lacking(assessment: Assessment) -> str:
@@ -163,15 +163,15 @@ def _grid(axes: _Axes) -> Iterator[str]:
         y = axes.y(duration)
         yield f'<path d="M{LEFT} {y:.1f}H{RIGHT}" stroke="#d0d0d0" stroke-width="0.7"/>'
         if not wide or f"{duration:e}".startswith("1"):
-            yield _label(LEFT - 8, y + 4, seconds(duration), anchor="end")
+            yield label(LEFT - 8, y + 4, seconds(duration), anchor="end")
     least, most = (math.log2(bound) for bound in axes.tokens)
     powers = range(math.ceil(least - 1e-9), math.floor(most + 1e-9) + 1)
     for power in powers[:: max(1, math.ceil(len(powers) / 8))]:
         x = axes.x(2**power)
         yield f'<path d="M{x:.1f} {TOP}V{BOTTOM}" stroke="#d0d0d0" stroke-width="0.7"/>'
-        yield _label(x, BOTTOM + 18, f"{2**power:,}", anchor="middle")
+        yield label(x, BOTTOM + 18, f"{2**power:,}", anchor="middle")
     yield f'<path d="M{LEFT} {TOP}V{BOTTOM}H{RIGHT}" fill="none" stroke="black"/>'
-    yield _label(LEFT, TOP - 8, "time until the KV is there")
+    yield label(LEFT, TOP - 8, "time until the KV is there")
 
 
 def _declared(tier: KVCacheTier, axes: _Axes) -> Iterator[str]:
@@ -192,10 +192,10 @@ def _declared(tier: KVCacheTier, axes: _Axes) -> Iterator[str]:
         )
         half = len(text) * CHARACTER / 2
         if x - half > end:
-            yield _label(x, BOTTOM + 47, text, anchor="middle")
+            yield label(x, BOTTOM + 47, text, anchor="middle")
             end = x + half + CHARACTER
     below = f"; ticks below: {', '.join(named)}" if named else ""
-    yield _label(LEFT, BOTTOM + 68, f"tokens of the hit{below}")
+    yield label(LEFT, BOTTOM + 68, f"tokens of the hit{below}")
 
 
 def _winning(lines: Sequence[_Line], axes: _Axes) -> Iterator[str]:
@@ -224,7 +224,7 @@ def _minimum_hit(hit: float, recompute: _Line, axes: _Axes) -> Iterator[str]:
     # The corner above the lines is free: they rise to the right.
     side, anchor = (8, "start") if x + 190 < RIGHT else (-8, "end")
     for number, text in enumerate((f"minimum hit {hit:,.0f} tokens", "(grey: a fetch wins)")):
-        yield _label(x + side, TOP + 16 + LINE * number, text, anchor=anchor)
+        yield label(x + side, TOP + 16 + LINE * number, text, anchor=anchor)
 
 
 def _curve(line: _Line, axes: _Axes) -> str:
@@ -252,11 +252,11 @@ def _labels(lines: Sequence[_Line], axes: _Axes) -> Iterator[str]:
         middle = top + height / 2
         yield f'<path d="M{RIGHT} {end:.1f}L{RIGHT + 12} {middle:.1f}" stroke="black"/>'
         for number, text in enumerate(line.label):
-            yield _label(RIGHT + 16, top + LINE * number + 12, _cut(text, most))
+            yield label(RIGHT + 16, top + LINE * number + 12, cut(text, most))
 
 
-def _label(x: float, y: float, text: str, *, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_text(text)}</text>'
+def label(x: float, y: float, text: str, *, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text_of(text)}</text>'
 
 
 def _round_bounds(low: float, high: float) -> tuple[float, float]:
@@ -275,10 +275,10 @@ def _round_values(low: float, high: float) -> list[float]:
     return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _text(text: str) -> str:
+def text_of(text: str) -> str:
     """Text of an element: what XML cannot hold at all is replaced."""
     return escape(_NOT_XML.sub("\ufffd", text), quote=False)

@@ -58,7 +58,7 @@ class Counters:
     started: float = 0.0
 
 
-_STARTED: Final = "process_start_time_seconds"
+STARTED: Final = "process_start_time_seconds"
 _VLLM: Final = {
     "requests": "vllm:request_prefill_time_seconds_count",
     "busy": "vllm:request_prefill_time_seconds_sum",
@@ -76,28 +76,38 @@ _SGLANG: Final = {
 _NO_PREFILL: Final = ("decode", "idle")
 """Kinds of GPU work without a prefill. Whatever else there is counts: too much only lowers R."""
 _RANKS: Final = ("tp_rank", "pp_rank", "dp_rank", "moe_ep_rank")
-_WANTED: Final = (_STARTED, *_VLLM.values(), *_SGLANG.values())
+_WANTED: Final = (STARTED, *_VLLM.values(), *_SGLANG.values())
 
 
 def parse(text: str) -> Counters | None:
     """The counters, None for a text that does not have them all. Raises nothing."""
+    by_name = samples(text, _WANTED)
+    if by_name is None:
+        return None
+    started = max((sample.value for sample in by_name.get(STARTED, ())), default=0.0)
+    return _vllm(by_name, started=started) or _sglang(by_name, started=started)
+
+
+def samples(text: str, wanted: tuple[str, ...]) -> dict[str, list[Sample]] | None:
+    """By name, the samples in lines that begin with one of ``wanted``. None if there is none, if
+    there is more than kvtier reads of a stranger, or if one is below 0, above ``MOST_COUNTED`` or
+    no number. Raises nothing."""
     lines = [
-        line for line in text.split("\n") if line.startswith(_WANTED) and len(line) <= LONGEST_LINE
+        line for line in text.split("\n") if line.startswith(wanted) and len(line) <= LONGEST_LINE
     ]
     if not lines or len(lines) > MOST_LINES or sum(map(len, lines)) > MOST_CHARACTERS:
         return None
     try:
-        samples = list(_samples("\n".join(lines) + "\n"))
+        found = list(_samples("\n".join(lines) + "\n"))
     # Whatever the parser makes of a text that a stranger wrote.
     except Exception:
         return None
-    if not all(0 <= sample.value <= MOST_COUNTED for sample in samples):
+    if not all(0 <= sample.value <= MOST_COUNTED for sample in found):
         return None
     by_name: dict[str, list[Sample]] = {}
-    for sample in samples:
+    for sample in found:
         by_name.setdefault(sample.name, []).append(sample)
-    started = max((sample.value for sample in by_name.get(_STARTED, ())), default=0.0)
-    return _vllm(by_name, started=started) or _sglang(by_name, started=started)
+    return by_name
 
 
 def _samples(text: str) -> Iterator[Sample]:

@@ -24,14 +24,15 @@ class Scraper:
     """Asks engines, a few at a time. It follows no redirect, keeps no cookie and no connection, and
     unpacks nothing: who answers is nobody that kvtier trusts."""
 
-    def __init__(self, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, *, timeout: float = TIMEOUT, at_once: int | None = None) -> None:
+        self._at_once = AT_ONCE if at_once is None else at_once
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout)
         self._seconds = timeout
 
     async def __aenter__(self) -> Self:
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(self._at_once)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
+            connector=aiohttp.TCPConnector(limit=self._at_once, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._timeout,
             auto_decompress=False,

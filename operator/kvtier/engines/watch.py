@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from kvtier.admission.signals import TokenSignal
 from kvtier.api.load import InvalidTier, parse_tier
 from kvtier.breakeven.load import prefill_points
 from kvtier.breakeven.observed import SeenRate, hold, slowest
@@ -47,6 +48,7 @@ class _Tier:
     memory: TierMemory
     readings: dict[str, _Reading] = field(default_factory=dict)
     work: list[tuple[float, Work]] = field(default_factory=list)
+    looked: float | None = None
 
 
 class EngineWatcher:
@@ -117,6 +119,12 @@ class EngineWatcher:
             if answered is not None:
                 self._metrics.count_engine_scrape(*key, result="success" if answered else "error")
         now = self._clock.monotonic()
+        memory.tokens = _tokens(
+            [work for _, work in found if work is not None],
+            seconds=0.0 if tier.looked is None else now - tier.looked,
+            ready=sum(each.ready for each in memory.engines.values()),
+        )
+        tier.looked = now
         tier.work += [(now, work) for _, work in found if work is not None]
         tier.work = [(at, work) for at, work in tier.work if now - at <= WINDOW]
         whole = together(work for _, work in tier.work)
@@ -167,3 +175,21 @@ class EngineWatcher:
         if seen != memory.seen:
             memory.seen = seen
             self._changed(key)
+
+
+def _tokens(work: list[Work], *, seconds: float, ready: int) -> TokenSignal | None:
+    """What all Ready engines did since the last round, by those that told; None if none did.
+
+    Hits are what was not computed: engines' own caches are in it.
+    """
+    if not work or seconds <= 0:
+        return None
+    share = max(1.0, ready / len(work))
+    return TokenSignal(
+        prompt=share * sum(each.prompt for each in work),
+        hit=share * sum(max(0.0, each.prompt - each.computed) for each in work),
+        computed=share * sum(each.computed for each in work),
+        seconds=seconds,
+        engines=len(work),
+        source="prompt tokens that were not computed",
+    )

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLUSTER := deploy/local/cluster
 # Tests that start servers and time them run alone, all others two at a time
-TIMED := $(addprefix tests/unit/,loadtest plugin probe store trial)
+TIMED := $(addprefix tests/unit/,gateways loadtest plugin probe store trial)
 BESIDE := -n 2 --dist loadgroup $(TIMED:%=--ignore=%)
 # An existing cluster for the demo: make demo CONTEXT=name IMAGE=ref
 CONTEXT ?=
@@ -13,7 +13,7 @@ IMAGE ?=
 # Another local cluster has the addresses of offset 0: make demo OFFSET=2
 OFFSET ?=
 
-.PHONY: help demo demo-down test unit apiserver cluster lint bench campaign campaign-engines \
+.PHONY: help demo demo-down test unit apiserver cluster lint bench campaign campaign-engines storm \
 	crd lock clean
 
 help: ## Show the targets
@@ -59,6 +59,10 @@ bench: $(VENV)/.installed ## Ratios against floors, in one run
 campaign: $(VENV)/.installed ## What takes long: kills, faults, an hour of steady state; into the docs
 	$(CLUSTER) build
 	KVTIER_RECORD=1 $(BIN)/pytest tests/campaign -s $(if $(ONLY),-k '$(ONLY)')
+
+storm: $(VENV)/.installed ## A tier loses its cache, with admission and without; into the docs
+	$(CLUSTER) build
+	KVTIER_RECORD=1 $(BIN)/pytest tests/campaign/test_campaign_storm.py -s
 
 campaign-engines: $(VENV)/.installed ## With the real LMCache and vLLM (7 GB, installed once): into the docs
 	$(CLUSTER) build

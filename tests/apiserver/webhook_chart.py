@@ -1,12 +1,12 @@
 """What the chart renders for the webhook, and the schemas of cert-manager."""
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
-from apiserver_process import CHECKOUT, CannotStart, local_binaries
+from apiserver_process import CHECKOUT, local_binaries
+from go_modules import go_module
 
 CHART = CHECKOUT / "charts/kvtier"
 CERT_MANAGER = "github.com/cert-manager/cert-manager@v1.21.2"
@@ -33,18 +33,7 @@ def rendered(*values: str, namespace: str, home: Path) -> list[dict[str, Any]]:
 
 def cert_manager_crds() -> list[str]:
     """The CRDs of Issuer and Certificate, from cert-manager's own Go module, checked by its sum."""
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", CERT_MANAGER],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    if done.returncode:
-        raise CannotStart(f"`go mod download {CERT_MANAGER}` failed: {done.stdout}{done.stderr}")
-    module = json.loads(done.stdout)
-    assert module["Sum"] == CERT_MANAGER_SUM
-    crds = Path(module["Dir"]) / "deploy/crds"
+    crds = go_module(CERT_MANAGER, checksum=CERT_MANAGER_SUM) / "deploy/crds"
     return [(crds / f"cert-manager.io_{kind}.yaml").read_text() for kind in KINDS]
 
 

@@ -17,12 +17,14 @@ PACKAGES = (
     "iproute2",
     "ipset",
     "iptables",
+    "nginx-light",
     "openssl",
     "prometheus",
     "prometheus-alertmanager",
     "runc",
     "socat",
     "util-linux",
+    "wrk",
 )
 POLICY = Path("/usr/sbin/policy-rc.d")
 

@@ -1,0 +1,1 @@
+"""Lets in what the engines can prefill while a tier is cold, and refuses the rest."""

@@ -17,8 +17,9 @@ from kvtier.cluster.client import AioCluster
 from kvtier.cluster.protocol import POD
 from kvtier.plan.lost_nodes import node_facts
 from kvtier.plan.placement import engine_of
+from kvtier.plan.planned import ROLL_REQUESTED
 from kvtier.plan.pool import digest_of, has_ended
-from kvtier.plan.probing import REQUESTED
+from kvtier.plan.probing import REQUESTED as PROBE_REQUESTED
 from kvtier.reconcile.memory import Key, Memory
 from kvtier.reconcile.placing import ENGINE
 from kvtier.reconcile.queue import KeyedQueue
@@ -28,6 +29,8 @@ CHILDREN = (("apps", "v1", "statefulsets"), ("", "v1", "services"), ("", "v1", "
 MANAGED_BY = "app.kubernetes.io/managed-by=kvtier"
 POOL = ("", "v1", "pods")
 NODES = ("", "v1", "nodes")
+REQUESTS = (PROBE_REQUESTED, ROLL_REQUESTED)
+"""Annotations by which people ask for something."""
 DEBOUNCE = 0.1
 """Seconds that events of children are gathered for; deletions and the tier's own are not."""
 
@@ -63,7 +66,7 @@ class Watcher:
                 metadata["uid"],
                 metadata["generation"],
                 metadata.get("deletionTimestamp"),
-                metadata.get("annotations", {}).get(REQUESTED),
+                *(metadata.get("annotations", {}).get(name) for name in REQUESTS),
             )
             if self._seen.get(key) == shown and event["type"] is not None:
                 return

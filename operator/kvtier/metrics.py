@@ -13,6 +13,7 @@ from prometheus_client import (
 )
 
 from kvtier import __version__
+from kvtier.metrics_admission import AdmissionMetrics
 from kvtier.metrics_generations import GenerationMetrics
 from kvtier.placement.findings import Finding, Severity
 
@@ -145,6 +146,7 @@ class Metrics:
             registry=self.registry,
         )
         self.generations = GenerationMetrics(self.registry)
+        self.admission = AdmissionMetrics(self.registry)
         self.probes_running = Gauge(
             "kvtier_probes_running", "Probes that run now.", registry=self.registry
         )
@@ -258,4 +260,5 @@ class Metrics:
             *(self._scrapes, self._observed_rate),
         ):
             series.remove_by_labels({"namespace": namespace, "tier": tier})
-        self.generations.forget_tier({"namespace": namespace, "tier": tier})
+        for part in (self.generations, self.admission):
+            part.forget_tier({"namespace": namespace, "tier": tier})

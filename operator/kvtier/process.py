@@ -4,8 +4,8 @@ import asyncio
 import logging
 import random
 import signal
-from collections.abc import Awaitable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from kvtier import __version__
@@ -16,12 +16,15 @@ from kvtier.controller import Watcher, watch
 from kvtier.engines.scrape import Scraper
 from kvtier.engines.watch import EngineWatcher
 from kvtier.metrics import Metrics
+from kvtier.reconcile.admission import AdmissionWatcher
 from kvtier.reconcile.clock import SystemClock
 from kvtier.reconcile.events import Recorder
 from kvtier.reconcile.execute import NotLeading
 from kvtier.reconcile.http import serve
 from kvtier.reconcile.lease import Lease
+from kvtier.reconcile.limiters import LimiterReader
 from kvtier.reconcile.memory import Key, Memory
+from kvtier.reconcile.planned import ReadLimiters
 from kvtier.reconcile.queue import KeyedQueue, Pace
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
 from kvtier.redact import redact
@@ -43,6 +46,7 @@ class Options:
     """What the command line and the pod decide.
 
     ``pod_uid`` is empty outside of a pod, ``resync`` is in seconds; no namespaces mean all.
+    ``limiters`` are host and port of the limiters' headless Service, None without any.
     """
 
     lease_namespace: str
@@ -55,6 +59,7 @@ class Options:
     valkey_images: Mapping[str, str] = field(default_factory=dict)
     probe_image: str | None = None
     observe_engines: bool = True
+    limiters: tuple[str, int] | None = None
 
 
 async def run_controller(options: Options) -> int:
@@ -105,9 +110,17 @@ async def run_controller(options: Options) -> int:
             await _first(lease.held.wait(), lease.lost.wait(), stop.wait())
             if not lease.held.is_set():
                 return 0 if stop.is_set() else 1
-            code = await _lead(
-                cluster, lease, queue, options=options, metrics=metrics, ready=ready, stop=stop
-            )
+            async with _limiters(options) as read:
+                code = await _lead(
+                    cluster,
+                    lease,
+                    queue,
+                    options=options,
+                    metrics=metrics,
+                    read_limiters=read,
+                    ready=ready,
+                    stop=stop,
+                )
         finally:
             # Released last: whoever takes over finds nobody who still writes.
             lease.stop()
@@ -122,6 +135,7 @@ async def _lead(
     *,
     options: Options,
     metrics: Metrics,
+    read_limiters: ReadLimiters | None,
     ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> int:
@@ -143,12 +157,22 @@ async def _lead(
         metrics=metrics,
         leads=lease.holds,
         jitter=random.random,
+        read_limiters=read_limiters,
     )
     watcher = Watcher(queue=queue, memory=reconciler.memory)
     observing = asyncio.create_task(
         _observe(reconciler.memory, queue, metrics=metrics, stop=stop)
         if options.observe_engines
         else stop.wait()
+    )
+    admitting = asyncio.create_task(
+        AdmissionWatcher(
+            memory=reconciler.memory,
+            read=read_limiters,
+            changed=queue.add,
+            clock=SystemClock(),
+            metrics=metrics,
+        ).run(stop)
     )
     watching = asyncio.create_task(
         watch(watcher, cluster=cluster, namespaces=options.namespaces, ready=ready, stop=stop)
@@ -166,9 +190,20 @@ async def _lead(
         ready.clear()
         stop.set()
         queue.stop()
-        signals.cancel()
-        observing.cancel()
-        await asyncio.gather(watching, working, signals, observing, return_exceptions=True)
+        others = (signals, observing, admitting)
+        for task in others:
+            task.cancel()
+        await asyncio.gather(watching, working, *others, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _limiters(options: Options) -> AsyncIterator[ReadLimiters | None]:
+    """What asks the limiters, None where none are given."""
+    if options.limiters is None:
+        yield None
+        return
+    async with LimiterReader(*options.limiters) as reader:
+        yield reader.read
 
 
 async def _observe(

@@ -52,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="true",
         help="read the engines' metrics once a minute (default: true)",
     )
+    parser.add_argument(
+        "--limiter-service",
+        metavar="HOST:PORT",
+        help="headless Service of the limiters, such as kvtier-limiter.kvtier.svc:8080 (without it:"
+        " nobody is asked, and planned work waits for nobody)",
+    )
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
 
@@ -69,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         valkey_images=dict(_image(text) for text in arguments.valkey_image),
         probe_image=arguments.probe_image,
         observe_engines=arguments.observe_engines == "true",
+        limiters=_limiters(arguments.limiter_service),
     )
     kopf.configure(
         debug=arguments.log_level == "debug",
@@ -89,6 +96,18 @@ def _seconds(flag: str, text: str) -> float:
     if seconds < 1:
         raise BadInput(f"{flag}: {text} is below 1s; a resync reads every tier in full")
     return seconds
+
+
+def _limiters(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, _, port = address("--limiter-service", text).rpartition(":")
+    if not host or not int(port):
+        raise BadInput(
+            f"--limiter-service: {text!r} names no host and port; write one such as"
+            " kvtier-limiter.kvtier.svc:8080"
+        )
+    return host, int(port)
 
 
 def _image(text: str) -> tuple[str, str]:

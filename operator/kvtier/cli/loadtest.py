@@ -6,13 +6,12 @@ Exits 0, or 1 if a byte was wrong, nothing could be reached at all, or an engine
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from kvtier.api.scalars import parse_duration, parse_quantity
-from kvtier.cli import output
+from kvtier.cli import figures, output
 from kvtier.cli.errors import BadInput
 from kvtier.loadtest import report
 from kvtier.loadtest.connection import BadSecret, Connection, load
@@ -40,30 +39,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load_ = parser.add_argument_group("load")
     load_.add_argument(
         "--engines",
-        type=_count(1, MOST_ENGINES),
+        type=figures.count(1, MOST_ENGINES),
         default=1,
         metavar="N",
         help=f"how many engines load the tier at once, at most {MOST_ENGINES} (1)",
     )
     load_.add_argument(
         "--rate",
-        type=_figure(1e-3, 1e5),
+        type=figures.figure(1e-3, 1e5),
         default=1.0,
         metavar="X",
         help="requests/s of each engine, at random moments whatever becomes of them (1)",
     )
     load_.add_argument(
-        "--prompt-tokens", type=_count(1, MOST_TOKENS), default=4096, metavar="N", help="(4096)"
+        "--prompt-tokens",
+        type=figures.count(1, MOST_TOKENS),
+        default=4096,
+        metavar="N",
+        help="(4096)",
     )
     load_.add_argument(
         "--prefixes",
-        type=_count(1, MOST_PREFIXES),
+        type=figures.count(1, MOST_PREFIXES),
         metavar="N",
         help="how many beginnings prompts share (8, or what half the store holds)",
     )
     load_.add_argument(
         "--prefix-tokens",
-        type=_count(0, MOST_TOKENS),
+        type=figures.count(0, MOST_TOKENS),
         metavar="N",
         help="tokens of such a beginning (three quarters of the prompt)",
     )
@@ -89,7 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--striping", choices=[each.value for each in Striping], help="how chunks are spread"
     )
     instead.add_argument(
-        "--prefill-rate", type=_figure(1e-3, 1e12), metavar="X", help="tokens/s of one engine"
+        "--prefill-rate",
+        type=figures.figure(1e-3, 1e12),
+        metavar="X",
+        help="tokens/s of one engine",
     )
     instead.add_argument(
         "--hit-latency",
@@ -206,30 +212,6 @@ def _fitting(connection: Connection, prefix_tokens: int) -> int:
 
 def _say(line: str) -> None:
     print(f"kvtier: {line}", file=sys.stderr, flush=True)
-
-
-def _count(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a whole number from {least} to {most}"
-            )
-        return int(text)
-
-    return parse
-
-
-def _figure(least: float, most: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most:g}")
-        return value
-
-    return parse
 
 
 def _seconds(text: str) -> float:

@@ -23,10 +23,13 @@ COMMANDS: Final = {
     "generation": "print the generation of a tier's KV, its Secret's name, or what an edit changes",
     "status": "show one tier of a cluster: verdict, figures, ranks, findings",
     "probe": "measure the link between a tier's engines and its ranks now",
+    "roll": "restart all ranks of a tier, once its limiters know",
     "try": "run a tier's ranks on this machine for a moment, and measure them",
     "loadtest": "load a tier as its engines would, and check each byte",
+    "simulate": "play a storm on paper: a tier is wiped, and engines get what admission lets in",
     "crd": "print the CustomResourceDefinition",
     "controller": "run the operator",
+    "limiter": "run the limiter, which gateways ask before each request",
     "webhook": "run the optional webhook that judges tiers at apply time",
 }
 MODULES: Final = {"try": "trial", "probe-worker": "probe_worker"}

@@ -17,6 +17,7 @@ from kvtier.render.render import RenderSettings, render
 OPERATOR_PLACEHOLDER = "REDACTED-operator-token"
 ENGINE_PLACEHOLDER = "REDACTED-engine-token"
 PROBE_PLACEHOLDER = "REDACTED-probe-token"
+LIMITER_PLACEHOLDER = "REDACTED-limiter-token"
 CA_PLACEHOLDER = "ca.crt of Secret {name}\n"
 
 
@@ -38,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         operator_token=OPERATOR_PLACEHOLDER,
         engine_token=ENGINE_PLACEHOLDER,
         probe_token=PROBE_PLACEHOLDER,
+        limiter_token=LIMITER_PLACEHOLDER,
     )
     tls = tier.spec.store.tls
     ca = CA_PLACEHOLDER.format(name=tls.secret_name) if tls else None

@@ -43,7 +43,8 @@ class GenerationRow:
 @dataclass(frozen=True, slots=True)
 class Screen:
     """``heading`` line by line; ``facts`` are names and texts; ``findings`` the worst first.
-    ``remark`` is a sentence about the generations."""
+    ``remark`` is a sentence about the generations, ``admission`` names and texts of a block of its
+    own."""
 
     heading: Sequence[str]
     verdict: str
@@ -53,6 +54,7 @@ class Screen:
     ranks: Sequence[RankRow]
     findings: Sequence[Finding]
     generations: Sequence[GenerationRow] = ()
+    admission: Sequence[tuple[str, str]] = ()
     remark: str = ""
 
 
@@ -70,13 +72,10 @@ def _lines(shown: Screen) -> Iterator[str]:
     yield f"Verdict: {shown.verdict}{reason}"
     yield from _indented(shown.message)
     yield ""
-    width = max((len(name) for name, _ in shown.facts), default=0)
-    for name, text in shown.facts:
-        lines = textwrap.wrap(text, WIDTH - width - 4) or [_UNKNOWN]
-        for place, line in enumerate(lines):
-            yield f"  {name if place == 0 else '':{width}}  {line}"
-    if shown.facts:
-        yield ""
+    yield from _facts(shown.facts)
+    if shown.admission:
+        yield "Admission"
+        yield from _facts(shown.admission)
     if shown.ranks:
         yield from _table(_rank_rows(shown.ranks))
         yield ""
@@ -97,6 +96,16 @@ def _lines(shown: Screen) -> Iterator[str]:
         blocks = ", refused with onReject: Block" if finding.blocks else ""
         yield f"  {finding.severity.value} {finding.reason}{blocks}"
         yield from _indented(finding.message, by=4)
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> Iterator[str]:
+    width = max((len(name) for name, _ in facts), default=0)
+    for name, text in facts:
+        lines = textwrap.wrap(text, WIDTH - width - 4) or [_UNKNOWN]
+        for place, line in enumerate(lines):
+            yield f"  {name if place == 0 else '':{width}}  {line}"
+    if facts:
+        yield ""
 
 
 def _indented(text: str, *, by: int = 2) -> list[str]:

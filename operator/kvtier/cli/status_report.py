@@ -8,7 +8,7 @@ from kvtier.api import reasons
 from kvtier.api.conditions import find
 from kvtier.breakeven.assessment import Evidence, Verdict
 from kvtier.breakeven.words import age, counted, digits, gigabits, seconds, size
-from kvtier.cli import status_generations
+from kvtier.cli import status_admission, status_generations
 from kvtier.cli.active import Controller
 from kvtier.cli.screen import RankRow, Screen, screen
 from kvtier.cli.status_generations import Pool
@@ -52,6 +52,7 @@ def text(body: Body, *, now: datetime, runs: Controller, pool: Pool) -> str:
             facts=list(_facts(body, now=now)),
             ranks=[_row(rank) for rank in status.get("rankStates", ())],
             findings=list(_findings(status)),
+            admission=list(status_admission.facts(body, now=now)),
             generations=list(status_generations.rows(body, pool=pool, now=now)),
             remark=pool.hint,
         )

@@ -12,6 +12,7 @@ from kvtier.generation.record import Record
 
 DEFAULT_USER = "default"
 HEALTH_USER = "health"
+LIMITER_USER = "limiter"
 OPERATOR_USER = "operator"
 PROBE_USER = "probe"
 REVISION_USER = "_rev"
@@ -26,6 +27,8 @@ ENGINE_COMMANDS = (
 # It stores a few values of its own, reads them and takes them away again; INFO says whether the
 # rank is full.
 PROBE_COMMANDS = ("ping", "info", "get", "set", "unlink")
+# It asks whether a rank is there, which run of its server that is and how much it holds.
+LIMITER_COMMANDS = ("hello", "auth", "ping", "info", "client|setinfo", "client|setname")
 OPERATOR_COMMANDS = (
     *("hello", "auth", "ping", "info", "client|setinfo", "client|setname"),
     *("acl|setuser", "acl|deluser", "acl|dryrun", "acl|load"),
@@ -76,6 +79,13 @@ def users(record: Record, *, rank: int) -> dict[str, tuple[str, ...]]:
             _password(record.probe_token),
             f"~{probe_prefix(rank)}@*",
             *_allow(PROBE_COMMANDS),
+        )
+    if record.limiter_token is not None:
+        rules[LIMITER_USER] = (
+            "reset",
+            "on",
+            _password(record.limiter_token),
+            *_allow(LIMITER_COMMANDS),
         )
     for entry in record.generations:
         keys = (f"~{key_prefix(entry.id, rank)}@*",) if entry.has_access else ()

@@ -179,10 +179,8 @@ class _Look:
             # Those without access too: they may come back.
             for entry in record.generations:
                 record = record.put(self.renewed(entry, state))
-            record = replace(
-                record,
-                credential_epoch=policy.credential_epoch,
-                probe_token=self.case.new_token() if record.probe_token else None,
+            record = record.with_new_tokens(
+                epoch=policy.credential_epoch, token=self.case.new_token
             )
             last = "end now" if at_once else f"end in {policy.drain_timeout:g} s"
             self.tell(

@@ -7,7 +7,7 @@ The tier's status is a projection of it and can be lost.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -43,9 +43,9 @@ class Record:
     """All generations of a tier, oldest first; at most one is Live.
 
     ``current_id`` names the one that the spec asked for last: it is Live unless it was fenced.
-    ``probe_token`` is None in a record of a release that had no probe. ``domain`` is the one that
-    the first Ready engines chose, None before that. ``credential_epoch`` is the one of the spec
-    that the tokens were made for.
+    ``probe_token`` and ``limiter_token`` are None in a record of a release that had neither.
+    ``domain`` is the one that the first Ready engines chose, None before that. ``credential_epoch``
+    is the one of the spec that the tokens were made for.
     """
 
     identity_version: int
@@ -53,6 +53,7 @@ class Record:
     generations: tuple[GenerationEntry, ...]
     current_id: str
     probe_token: str | None = field(default=None, repr=False)
+    limiter_token: str | None = field(default=None, repr=False)
     domain: Domain | None = None
     credential_epoch: int = 0
 
@@ -71,13 +72,27 @@ class Record:
         generations = tuple(entry if each.id == entry.id else each for each in self.generations)
         return replace(self, generations=generations)
 
+    def with_new_tokens(self, *, epoch: int, token: Callable[[], str]) -> "Record":
+        """The record with other tokens for all that kvtier itself runs, but for the operator."""
+        return replace(
+            self,
+            credential_epoch=epoch,
+            probe_token=token() if self.probe_token else None,
+            limiter_token=token() if self.limiter_token else None,
+        )
+
     def without(self, generation: str) -> "Record":
         kept = tuple(entry for entry in self.generations if entry.id != generation)
         return replace(self, generations=kept)
 
 
 def new_record(
-    spec: KVCacheTierSpec, *, operator_token: str, engine_token: str, probe_token: str | None = None
+    spec: KVCacheTierSpec,
+    *,
+    operator_token: str,
+    engine_token: str,
+    probe_token: str | None = None,
+    limiter_token: str | None = None,
 ) -> Record:
     """The record of a tier that has none: one Live generation, the newest identity version.
 
@@ -95,7 +110,8 @@ def new_record(
         operator_token=_token(operator_token, "operator"),
         generations=(entry,),
         current_id=entry.id,
-        probe_token=None if probe_token is None else _token(probe_token, "probe"),
+        probe_token=_optional(probe_token, "probe"),
+        limiter_token=_optional(limiter_token, "limiter"),
         credential_epoch=spec.rollout.credential_epoch,
     )
 
@@ -114,6 +130,8 @@ def to_json(record: Record) -> str:
         document["credentialEpoch"] = record.credential_epoch
     if record.probe_token is not None:
         document["probeToken"] = record.probe_token
+    if record.limiter_token is not None:
+        document["limiterToken"] = record.limiter_token
     if record.domain is not None:
         document["domain"] = asdict(record.domain)
     return json.dumps(document, sort_keys=True, indent=1) + "\n"
@@ -151,14 +169,14 @@ def from_json(text: str | bytes) -> Record:
     """
     try:
         document = json.loads(text)
-        probe_token = document.get("probeToken")
         generations = tuple(_entry(item) for item in document["generations"])
         record = Record(
             identity_version=_integer(document["identityVersion"]),
             operator_token=_token(document["operatorToken"], "operator"),
             generations=generations,
             current_id=_current(document.get("current"), generations),
-            probe_token=None if probe_token is None else _token(probe_token, "probe"),
+            probe_token=_optional(document.get("probeToken"), "probe"),
+            limiter_token=_optional(document.get("limiterToken"), "limiter"),
             domain=_domain(document.get("domain")),
             credential_epoch=_integer(document.get("credentialEpoch", 0)),
         )
@@ -258,6 +276,10 @@ def _token(value: object, whose: str) -> str:
             f"the {whose} token must be 8 to 128 letters, digits or dashes and no user's name"
         )
     return value
+
+
+def _optional(value: object, whose: str) -> str | None:
+    return None if value is None else _token(value, whose)
 
 
 def _integer(value: object) -> int:

@@ -107,7 +107,8 @@ class Observed:
     ``refusals`` say of ranks without a pod why they got none, where that is known. ``keys`` are
     those of the ranks that were asked how many they hold. ``candidates`` are the nodes that ranks
     without one might run on, None where nobody asked. ``leaving`` are generations whose Secret
-    nobody needs, ``fences`` what the ranks proved before this look.
+    nobody needs, ``fences`` what the ranks proved before this look. ``to_restart`` are the uids of
+    ranks' pods that somebody asked to restart.
     """
 
     tier: KVCacheTier
@@ -123,6 +124,7 @@ class Observed:
     candidates: Mapping[str, NodeFacts] | None = None
     leaving: frozenset[str] = frozenset()
     fences: Fences | None = None
+    to_restart: frozenset[str] = frozenset()
 
 
 class EventType(StrEnum):
@@ -195,8 +197,8 @@ class RankState:
 
     ``started_at`` is when the container started, ``unready_since`` since when its pod is not Ready,
     ``leaves_at`` by when a pod that is being deleted should be gone. ``restart_hash`` and
-    ``restarted_at`` are what the pod was made from. ``tls``: its server speaks TLS only. ``held``:
-    it was deleted by force already, and only finalizers keep it.
+    ``restarted_at`` are what the pod was made from, at ``created_at``. ``tls``: its server
+    speaks TLS only. ``held``: it was deleted by force already, and only finalizers keep it.
     """
 
     rank: int
@@ -210,6 +212,7 @@ class RankState:
     waiting: str | None = None
     restart_hash: str | None = None
     restarted_at: str | None = None
+    created_at: str | None = None
     unready_since: str | None = None
     leaves_at: str | None = None
     tls: bool = False
@@ -245,7 +248,8 @@ class Plan:
     ``unneeded`` are Secrets of generations that nobody uses any more.
     ``pending`` says what is not done while the tier is paused, ``missing`` which children that
     leaves out. ``waits_for`` is (reason, message) of why nothing is made or restarted that mounts
-    the TLS Secret, ``rejected`` why nothing is made at all.
+    the TLS Secret, ``rejected`` why nothing is made at all. ``held`` is why ranks that are to
+    restart do not yet.
     """
 
     creates: tuple[Object, ...] = ()
@@ -264,6 +268,7 @@ class Plan:
     missing: tuple[ChildKey, ...] = ()
     waits_for: tuple[str, str] | None = None
     rejected: Finding | None = None
+    held: str | None = None
     events: tuple[EventSpec, ...] = ()
     ranks: tuple[RankState, ...] = ()
     requeue_after: float | None = None

@@ -84,7 +84,7 @@ def why_now(
     if last > now + CLOCKS_DIFFER:
         return "it was probed in the future"
     request = tier.metadata.annotations.get(REQUESTED)
-    at, known = _time(request), min(began or last, last)
+    at, known = time_of(request), min(began or last, last)
     if request is not None and request != asked and (asked is not None or (at and at > known)):
         return "it was asked for"
     if measured is not None and measured != wanted:
@@ -92,7 +92,7 @@ def why_now(
     node = tier.status["measured"].get("node")
     if measured is None and node is not None and node not in dict(wanted.engines):
         return "engines moved"
-    if measured is None and any((_time(each.started_at) or last) > last for each in states):
+    if measured is None and any((time_of(each.started_at) or last) > last for each in states):
         return "a rank has started since"
     if (now - last).total_seconds() >= tier.spec.placement.probe.interval_seconds:
         return "its interval is over"
@@ -208,7 +208,7 @@ def result_of(job: Object, pods: Sequence[Object], *, now: datetime) -> ProbeRes
             found = parse(message)
             if isinstance(found, str):
                 return f"{found}{why}"
-            at = min(max(_time(found.at) or now, created(job) or now), now)
+            at = min(max(time_of(found.at) or now, created(job) or now), now)
             return replace(found, at=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
     conditions = (job.get("status") or {}).get("conditions") or ()
     told: Object = next((each for each in conditions if each["type"] == "Failed"), {})
@@ -232,12 +232,12 @@ def _last_words(pod: Object) -> tuple[str | None, str]:
 
 def created(job: Object) -> datetime | None:
     """When the API server made it."""
-    return _time(job["metadata"].get("creationTimestamp"))
+    return time_of(job["metadata"].get("creationTimestamp"))
 
 
 def seconds_of(text: str | None) -> float:
     """Seconds since the epoch of an RFC 3339 time, 0 for none."""
-    found = _time(text)
+    found = time_of(text)
     return found.timestamp() if found else 0.0
 
 
@@ -247,10 +247,10 @@ def _is_probed(status: Mapping[str, Any]) -> bool:
 
 def _probed_at(status: Mapping[str, Any]) -> datetime | None:
     """When the figures of a status were probed; None for other figures, and for none."""
-    return _time(status["measured"].get("at")) if _is_probed(status) else None
+    return time_of(status["measured"].get("at")) if _is_probed(status) else None
 
 
-def _time(text: object) -> datetime | None:
+def time_of(text: object) -> datetime | None:
     """An RFC 3339 time; None for anything else: people write annotations."""
     if not isinstance(text, str):
         return None

@@ -98,6 +98,7 @@ def _state(rank: int, pod: Object) -> RankState:
         waiting=_why_waiting(status, state),
         restart_hash=annotations.get(RESTART_HASH),
         restarted_at=annotations.get(RESTARTED_AT),
+        created_at=metadata.get("creationTimestamp"),
         affinity=pod.get("spec", {}).get("affinity", {}),
         tls=any(each["name"] == TLS_VOLUME for each in pod.get("spec", {}).get("volumes", ())),
         unready_since=_unready_since(status),
@@ -151,9 +152,10 @@ def restarts(
 ) -> tuple[tuple[Delete, ...], tuple[EventSpec, ...]]:
     """The pods that must restart, and what to tell about it. ``stale`` is what ``outdated`` found.
 
-    Two things ask for a restart: the spec, by another restart hash, and a person, by ``kubectl
-    rollout restart``. That a pod's template differs in anything else does not: another release
-    may render another one, and it waits for the next restart.
+    Three things ask for a restart: the spec, by another restart hash, and a person, by ``kubectl
+    kvtier roll`` or ``kubectl rollout restart``. That a pod's template differs in
+    anything else does not: another release may render another one, and it waits for the next
+    restart.
 
     All ranks go in one storm: losing one rank loses the tier, so a roll of W ranks one by one
     would be W storms. As long as one StatefulSet is not settled on the wanted template, none
@@ -167,6 +169,7 @@ def restarts(
             return (), ()
         asked = template_annotations(live).get(RESTARTED_AT)
         wanted = state.rank in stale or asked != state.restarted_at
+        wanted = wanted or state.pod_uid in observed.to_restart
         if state.pod is not None and wanted and not state.leaving:
             chosen.append(state)
     if not chosen:
@@ -174,7 +177,10 @@ def restarts(
     deletions = tuple(
         Delete(kind="Pod", name=str(state.pod), uid=str(state.pod_uid)) for state in chosen
     )
-    return deletions, (_restart_event(observed, [state.rank for state in chosen], reason),)
+    because = f" because {reason} changed" if reason else ""
+    if not because and all(state.pod_uid in observed.to_restart for state in chosen):
+        because = ", as somebody asked for (kvtier roll)"
+    return deletions, (_restart_event(observed, [state.rank for state in chosen], because),)
 
 
 def _own(intents: Mapping[ChildKey, Object], tier: KVCacheTier, state: RankState) -> Object:
@@ -202,11 +208,10 @@ def restart_hash(statefulset: Object) -> str | None:
     return template_annotations(statefulset).get(RESTART_HASH)
 
 
-def _restart_event(observed: Observed, ranks: list[int], reason: str | None) -> EventSpec:
+def _restart_event(observed: Observed, ranks: list[int], because: str) -> EventSpec:
     total = observed.tier.spec.pool.ranks
     cost = "prompts that hit until now are recomputed in full until the cache has refilled"
     if len(ranks) == total:
-        because = f" because {reason} changed" if reason else ""
         return EventSpec(
             type=EventType.WARNING,
             reason=reasons.RESTARTING_ALL_RANKS,
@@ -217,7 +222,8 @@ def _restart_event(observed: Observed, ranks: list[int], reason: str | None) -> 
         type=EventType.WARNING,
         reason=reasons.RESTARTING_RANKS,
         message=(
-            f"Restarting rank {names} of {total}, as its StatefulSet asks (kubectl rollout "
-            f"restart): losing one rank loses the tier, so {cost}."
+            f"Restarting rank {names} of {total}"
+            f"{because or ', as its StatefulSet asks (kubectl rollout restart)'}: losing one rank"
+            f" loses the tier, so {cost}."
         ),
     )

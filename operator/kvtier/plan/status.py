@@ -12,6 +12,8 @@ from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.assessment import two_digits
 from kvtier.placement.findings import Finding
 from kvtier.placement.judgement import Judgement
+from kvtier.plan.admission import View
+from kvtier.plan.admission_told import admission_enforced, warm
 from kvtier.plan.generations import generation_current, rows
 from kvtier.plan.observed import ChildKey, NodeFacts, Observed, Plan, RankState
 from kvtier.plan.placement import domain_of
@@ -42,9 +44,17 @@ class Outcome:
 
 
 def project(
-    observed: Observed, *, plan: Plan, outcome: Outcome, judgement: Judgement, now: str
+    observed: Observed,
+    *,
+    plan: Plan,
+    outcome: Outcome,
+    judgement: Judgement,
+    admission: Mapping[str, Any],
+    view: View | None,
+    now: str,
 ) -> dict[str, Any]:
-    """The whole status of a tier whose spec is accepted. ``now`` is RFC 3339."""
+    """The whole status of a tier whose spec is accepted. ``now`` is RFC 3339, ``admission`` what
+    ``plan.admission`` makes of ``view``."""
     tier, assessment = observed.tier, judgement.assessment
     current = observed.record.current
     ready = sum(state.ready for state in plan.ranks)
@@ -63,6 +73,8 @@ def project(
         _overall((spec_valid, store, generation)),
         placement_accepted(judgement),
         earning_its_keep(judgement, before=tier.status),
+        warm(tier, admission, view=view),
+        admission_enforced(tier, view=view),
     )
     status: dict[str, Any] = {
         "observedGeneration": tier.metadata.generation,
@@ -74,6 +86,7 @@ def project(
         "breakEven": assessment.status(held=held_tokens(tier.spec)),
         "verdict": judgement.shown.verdict.value,
         "generations": rows(observed),
+        "admission": dict(admission),
         "engineSecret": engine_secret_name(tier.metadata.name, current.id),
     }
     if judgement.findings:
@@ -230,6 +243,8 @@ def _store_problem(
         return reasons.APPLY_FAILED, "; ".join(outcome.failures)
     if plan.waits_for:
         return plan.waits_for
+    if plan.held:
+        return reasons.ROLLING, f"{plan.held}."
     rolling = {*(deletion.name for deletion in (*plan.restarts, *plan.moves))}
     if not plan.pending and (rolling or plan.outdated):
         count = max(len(rolling), len(plan.outdated))

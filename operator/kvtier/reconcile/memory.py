@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from kvtier.admission.signals import TokenSignal
 from kvtier.breakeven.assessment import LinkFigures
 from kvtier.breakeven.observed import SeenRate
 from kvtier.cluster.protocol import Object
@@ -12,6 +13,8 @@ from kvtier.generation.record import Record
 from kvtier.placement.hysteresis import Shown
 from kvtier.placement.judgement import Judgement
 from kvtier.placement.topology import Engine
+from kvtier.plan.admission import View
+from kvtier.plan.limiters import Limiters
 from kvtier.plan.observed import (
     ChildKey,
     NodeFacts,
@@ -20,6 +23,7 @@ from kvtier.plan.observed import (
     TlsFacts,
     is_owned_by,
 )
+from kvtier.plan.planned import Asked
 from kvtier.plan.pool import PoolPod
 from kvtier.plan.probing import NodeResult, Places
 from kvtier.plan.rank_events import Down
@@ -70,6 +74,19 @@ class AccessProof:
     @property
     def run(self) -> str:
         return "/".join((*map(str, self.of), self.run_id))
+
+
+@dataclass(slots=True)
+class PlannedMemory:
+    """A tier's planned work. ``announced`` is when this process first saw it announced (monotonic),
+    ``asked`` which request to roll it has heard, ``rolled`` when ranks restarted last for it, and
+    ``gone`` the uids of their pods: one that cannot be deleted is tried again for ever.
+    """
+
+    announced: float | None = None
+    asked: Asked | None = None
+    rolled: float | None = None
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -145,6 +162,15 @@ class TierMemory:
     """The prefill rate that engines show; None: not known yet."""
     watches_engines: bool = False
     """Whether somebody looks: without, what the status keeps of it is of the past."""
+    ranks: Sequence[RankState] = ()
+    """The ranks as the last reconcile saw them."""
+    tokens: TokenSignal | None = None
+    """What engines counted since somebody last took it from here."""
+    view: View | None = None
+    """The tier's admission as last seen; None: nobody has looked."""
+    admission_told: object = None
+    """What a reconcile was last asked to write of it."""
+    planned: PlannedMemory = field(default_factory=PlannedMemory)
     judged: tuple[Mapping[str, Any], Judgement] | None = None
     """The last judgement, and what was known for it."""
 
@@ -194,6 +220,7 @@ class Memory:
     def __init__(self) -> None:
         self._tiers: dict[Key, TierMemory] = {}
         self.watches_engines = False
+        self.limiters = Limiters()
 
     def of(self, key: Key) -> TierMemory:
         if key not in self._tiers:

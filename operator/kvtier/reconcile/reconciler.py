@@ -20,12 +20,13 @@ from kvtier.cluster.protocol import (
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.placement.judgement import Judgement
+from kvtier.plan.admission_told import storm_events
 from kvtier.plan.lost_nodes import look_again, lost_pods
 from kvtier.plan.observed import EventSpec, EventType, Observed, Plan, RankState
 from kvtier.plan.placement import placed
 from kvtier.plan.plan import make_plan
 from kvtier.plan.ranks import rank_states
-from kvtier.plan.status import Outcome, project, refused
+from kvtier.plan.status import project, refused
 from kvtier.plan.verdict import verdict_events
 from kvtier.reconcile.clock import Clock
 from kvtier.reconcile.execute import Executor, Report
@@ -36,6 +37,7 @@ from kvtier.reconcile.measuring import Measuring
 from kvtier.reconcile.memory import Key, Memory, TierMemory
 from kvtier.reconcile.observe import LISTED_CHILDREN, Observer
 from kvtier.reconcile.placing import ENGINE, Placer
+from kvtier.reconcile.planned import PlannedWork, ReadLimiters
 from kvtier.reconcile.probing import Prober
 from kvtier.reconcile.queue import Result
 from kvtier.reconcile.record import RecordLost, is_recorded, resolve, secret_names, unread_names
@@ -46,7 +48,9 @@ from kvtier.reconcile.telling import (
     done,
     lost_and_back,
     newly_found,
+    outcome,
     problems,
+    subject,
 )
 from kvtier.render.render import RenderSettings
 from kvtier.store.protocol import Connect
@@ -89,6 +93,7 @@ class Reconciler:
         metrics: Metrics,
         leads: Callable[[], bool],
         jitter: Callable[[], float],
+        read_limiters: ReadLimiters | None = None,
     ) -> None:
         self._cluster = cluster
         self._connect = connect
@@ -110,6 +115,7 @@ class Reconciler:
         self._measuring = Measuring(metrics.generations, monotonic=clock.monotonic)
         self._statuses = StatusWriter(cluster=cluster, leads=leads, metrics=metrics)
         self.memory = Memory()
+        self._planned = PlannedWork(memory=self.memory, read=read_limiters, clock=clock)
 
     async def reconcile(self, key: Key, dirty: frozenset[str]) -> Result:
         """Handle one key of the queue. Raises ApiError for what a later try may mend."""
@@ -202,13 +208,17 @@ class Reconciler:
             candidates=memory.candidates,
             leaving=step.leaving,
             fences=fences(memory, tier, record, states=states),
+            to_restart=self._planned.to_restart(memory, tier, states),
         )
         if self._lack_pods(memory, states):
             refused_pods = await self._observer.read_refusals(memory, tier, states=states)
             observed = replace(observed, refusals=refused_pods)
         place = placed(observed, states)
-        pool = found_in_pool(memory, tier, record)
-        judgement = judged(memory, tier, place, others=pool)
+        around = (
+            *found_in_pool(memory, tier, record),
+            *self._planned.findings(memory, tier),
+        )
+        judgement = judged(memory, tier, place, others=around)
         plan = make_plan(
             observed,
             settings=self._settings.render,
@@ -216,6 +226,7 @@ class Reconciler:
             restart_reason=memory.restart_reason,
             rejected=judgement.rejected,
         )
+        plan, planned = await self._planned.gate(key, memory, tier, plan)
         report = await self._executor.carry_out(plan, tier=tier, record=record, memory=memory)
         recorded = is_recorded(memory, tier, record)
         if recorded:
@@ -227,8 +238,9 @@ class Reconciler:
         probed = await self._prober.look(
             key, memory, tier, topology=place.topology, plan=plan, report=report, clock=self._clock
         )
-        judgement = judged(memory, tier, place, others=pool)
-        changed = await self._write_status(memory, observed, plan, report, judgement)
+        judgement = judged(memory, tier, place, others=around)
+        admission = self._planned.admission(memory, tier, planned=planned)
+        changed = await self._write_status(memory, observed, plan, report, judgement, admission)
         told = chosen(before, record, place=place) if recorded else ()
         changes = done(report, tier=tier, new_record=record != before)
         await self._tell(tier, [*told, *plan.events, *changes, *probed.events])
@@ -239,7 +251,9 @@ class Reconciler:
             said = verdict_events(tier.status, memory.written or {}, judgement=judgement)
             ranks = lost_and_back(memory, tier.status, plan.ranks, plan=plan)
             await self._tell(tier, [*ranks, *problems(plan, report), *said])
-            await self._tell(tier, newly_found(tier.status, pool))
+            await self._tell(tier, newly_found(tier.status, around))
+            was = tier.status.get("admission") or {}
+            await self._tell(tier, storm_events(tier, was, admission, view=memory.view))
         self._count_ranks(key, plan.ranks)
         self._metrics.set_findings(*key, findings=judgement.findings)
         count_placed(self._metrics, key, place)
@@ -292,19 +306,15 @@ class Reconciler:
         plan: Plan,
         report: Report,
         judgement: Judgement,
+        admission: Object,
     ) -> bool:
         status = project(
             observed,
             plan=plan,
-            outcome=Outcome(
-                failures=tuple(report.failures),
-                conflicts=tuple(report.taken),
-                unverified=report.unverified,
-                undelivered=tuple(sorted(report.undelivered)),
-                untrusted=tuple(sorted(report.untrusted)),
-                created=tuple(report.created),
-            ),
+            outcome=outcome(report),
             judgement=judgement,
+            admission=admission,
+            view=memory.view,
             now=self._now(),
         )
         assert memory.body is not None
@@ -361,17 +371,8 @@ class Reconciler:
 
     async def _tell(self, tier: KVCacheTier, events: Iterable[EventSpec]) -> None:
         """Events for what a person would want to find afterwards."""
-        body = {
-            "apiVersion": TIER.api_version,
-            "kind": TIER.kind,
-            "metadata": {
-                "namespace": tier.metadata.namespace,
-                "name": tier.metadata.name,
-                "uid": tier.metadata.uid,
-            },
-        }
         for event in events:
-            await self._recorder.record(body, event)
+            await self._recorder.record(subject(tier), event)
 
     def _later(self, memory: TierMemory, requeue_after: float | None = None) -> Result:
         """The resync, spread so that tiers do not meet, or what comes before it."""

@@ -28,6 +28,7 @@ from kvtier.render.names import (
     TOKEN_KEY,
     acl_name,
     engine_secret_name,
+    limiter_name,
     operator_name,
     probe_name,
 )
@@ -47,7 +48,7 @@ def secret_names(tier: KVCacheTier) -> list[str]:
     known = [each.get("id", "") for each in tier.status.get("generations", ())]
     wanted = dict.fromkeys([generation_id(tier.spec), *filter(ID_PATTERN.fullmatch, known)])
     engines = [engine_secret_name(name, each) for each in wanted]
-    return [operator_name(name), acl_name(name), probe_name(name), *engines]
+    return [operator_name(name), acl_name(name), probe_name(name), limiter_name(name), *engines]
 
 
 def unread_names(tier: KVCacheTier, memory: TierMemory) -> list[str]:
@@ -75,16 +76,22 @@ async def resolve(
 ) -> Record:
     """The record as stored; else adopted from tokens and ranks that are left; else a new one.
 
-    One of a release that had no probe gets a token for it, which running ranks load as they do any
-    user. Raises RecordLost when ranks run whose users nobody can name: new tokens would lock
-    engines out of a cache that still serves them.
+    One of a release that had no probe or no limiter gets a token for it, which running ranks load
+    as they do any user. Raises RecordLost when ranks run whose users nobody can name: new tokens
+    would lock engines out of a cache that still serves them.
     """
     found = await _resolve(tier, memory=memory, states=states, connect=connect, token=token)
-    if found.probe_token is not None:
-        return found
-    known = _value(memory, tier, probe_name(tier.metadata.name), TOKEN_KEY)
-    usable = known is not None and TOKEN_PATTERN.fullmatch(known)
-    return replace(found, probe_token=known if usable else token())
+    name = tier.metadata.name
+
+    def known(secret: str) -> str:
+        held = _value(memory, tier, secret, TOKEN_KEY)
+        return held if held is not None and TOKEN_PATTERN.fullmatch(held) else token()
+
+    return replace(
+        found,
+        probe_token=found.probe_token or known(probe_name(name)),
+        limiter_token=found.limiter_token or known(limiter_name(name)),
+    )
 
 
 async def _resolve(

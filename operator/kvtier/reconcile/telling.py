@@ -4,15 +4,36 @@ from collections.abc import Sequence
 
 from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
+from kvtier.cluster.protocol import TIER, Object
 from kvtier.generation.record import Record
 from kvtier.metrics import Metrics
 from kvtier.placement.findings import Finding, named
 from kvtier.placement.topology_checks import Placed
-from kvtier.plan.observed import EventSpec, EventType, Object, Plan, RankState
+from kvtier.plan.observed import EventSpec, EventType, Plan, RankState
 from kvtier.plan.rank_events import rank_events
+from kvtier.plan.status import Outcome
 from kvtier.reconcile.execute import Report
 from kvtier.reconcile.memory import Key, TierMemory
 from kvtier.render.names import acl_name
+
+
+def subject(tier: KVCacheTier) -> Object:
+    """What events of a tier are about."""
+    metadata = tier.metadata
+    named = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+    return {"apiVersion": TIER.api_version, "kind": TIER.kind, "metadata": named}
+
+
+def outcome(report: Report) -> Outcome:
+    """What happened, as far as the status tells of it."""
+    return Outcome(
+        failures=tuple(report.failures),
+        conflicts=tuple(report.taken),
+        unverified=report.unverified,
+        undelivered=tuple(sorted(report.undelivered)),
+        untrusted=tuple(sorted(report.untrusted)),
+        created=tuple(report.created),
+    )
 
 
 def chosen(before: Record, record: Record, *, place: Placed | None) -> tuple[EventSpec, ...]:

@@ -38,6 +38,11 @@ def probe_name(tier: str) -> str:
     return f"{tier}-probe"
 
 
+def limiter_name(tier: str) -> str:
+    """Secret with the token that the limiters ask ranks with."""
+    return f"{tier}-limiter"
+
+
 def engine_secret_name(tier: str, generation: str) -> str:
     """Secret that engines mount."""
     return f"{tier}-engine-{generation}"

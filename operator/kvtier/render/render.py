@@ -9,7 +9,7 @@ from kvtier.generation.record import Record
 from kvtier.render.configmap import configmap
 from kvtier.render.engine import engine_secret
 from kvtier.render.probe import probe_secret
-from kvtier.render.secrets import acl_secret, operator_secret
+from kvtier.render.secrets import acl_secret, limiter_secret, operator_secret
 from kvtier.render.service import service
 from kvtier.render.statefulset import statefulset
 
@@ -50,6 +50,7 @@ def render(
         configmap(tier),
         engine_secret(tier, record, ca=ca),
         *([probe_secret(tier, record, ca=ca)] if record.probe_token is not None else []),
+        *filter(None, [limiter_secret(tier, record, ca=ca)]),
         *(service(tier, rank) for rank in ranks),
         *(statefulset(tier, rank, image=image, domain=record.domain) for rank in ranks),
     ]

@@ -302,7 +302,7 @@ def test_render_prints_every_child(tier_file: TierFile) -> None:
     names = {(found["kind"], found["metadata"]["name"]) for found in objects}
     assert {("StatefulSet", f"llama-prefill-r{rank}") for rank in range(8)} <= names
     assert {("Service", f"llama-prefill-r{rank}") for rank in range(8)} <= names
-    assert len(names) == len(objects) == 2 * 8 + 5
+    assert len(names) == len(objects) == 2 * 8 + 6
     assert {found["metadata"]["namespace"] for found in objects} == {"models"}
 
 
@@ -319,7 +319,8 @@ def test_render_shows_placeholders_for_tokens(tier_file: TierFile) -> None:
         for found in secrets
         if "token" in found["data"]
     }
-    assert tokens == {f"REDACTED-{whose}-token" for whose in ("operator", "engine", "probe")}
+    whose = ("operator", "engine", "probe", "limiter")
+    assert tokens == {f"REDACTED-{each}-token" for each in whose}
 
 
 def test_render_is_the_same_every_time(tier_file: TierFile) -> None:

@@ -38,6 +38,7 @@ def record_of(tier: KVCacheTier) -> Record:
         operator_token="kvtt-0f0f0f0f",
         engine_token="kvtt-1e1e1e1e",
         probe_token="kvtt-3c3c3c3c",
+        limiter_token="kvtt-4d4d4d4d",
     )
 
 

@@ -1,5 +1,6 @@
 """The ACL file's text. What its users can do on real servers is tested with the store."""
 
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -9,6 +10,7 @@ from kvtier.generation.acl import acl_file, acl_revision, key_prefix, users
 from kvtier.generation.record import Record, new_record
 
 OPERATOR, ENGINE, PROBE = "kvtt-0f0f0f0f", "kvtt-1e1e1e1e", "kvtt-3c3c3c3c"
+LIMITER = "kvtt-4d4d4d4d"
 
 
 @pytest.fixture
@@ -38,6 +40,15 @@ def test_a_probe_has_a_few_keys_of_its_own_and_no_engine_s(record: Record) -> No
         *("reset", "on", f"#{digest(PROBE)}", "~kvt-probe-r3@*"),
         *("+ping", "+info", "+get", "+set", "+unlink"),
     ]
+
+
+def test_a_limiter_may_look_at_a_rank_and_reaches_no_key(record: Record) -> None:
+    with_limiter = replace(record, limiter_token=LIMITER)
+    assert lines(with_limiter, 3)["limiter"] == [
+        *("reset", "on", f"#{digest(LIMITER)}"),
+        *("+hello", "+auth", "+ping", "+info", "+client|setinfo", "+client|setname"),
+    ]
+    assert acl_revision(with_limiter, rank=3) != acl_revision(record, rank=3)
 
 
 def test_a_record_from_before_the_probe_has_the_users_that_it_had(make_spec: Any) -> None:

@@ -22,17 +22,22 @@ def test_what_is_written_is_read_back(record: Record) -> None:
     assert to_json(from_json(to_json(record))) == to_json(record)
 
 
-def test_a_probe_s_token_is_read_back_and_not_shown(record: Record) -> None:
-    with_probe = replace(record, probe_token="kvtt-3c3c3c3c")
-    assert from_json(to_json(with_probe)) == with_probe
-    assert "3c3c3c3c" not in repr(with_probe)
-    assert "probeToken" not in to_json(record), "a record from before stays as it is"
+@pytest.mark.parametrize("whose", ["probe", "limiter"])
+def test_a_probe_s_and_a_limiter_s_token_are_read_back_and_not_shown(
+    whose: str, record: Record
+) -> None:
+    with_token = from_json(damaged(record, **{f"{whose}Token": "kvtt-3c3c3c3c"}))
+    assert getattr(with_token, f"{whose}_token") == "kvtt-3c3c3c3c"
+    assert from_json(to_json(with_token)) == with_token
+    assert "3c3c3c3c" not in repr(with_token)
+    assert f"{whose}Token" not in to_json(record), "a record from before stays as it is"
 
 
+@pytest.mark.parametrize("whose", ["probe", "limiter"])
 @pytest.mark.parametrize("token", ["", 7, "short", "has a space", "probe"])
-def test_a_probe_s_token_that_is_none_is_refused(token: object, record: Record) -> None:
-    with pytest.raises(InvalidRecord, match="probe token"):
-        from_json(damaged(record, probeToken=token))
+def test_a_token_that_is_none_is_refused(token: object, whose: str, record: Record) -> None:
+    with pytest.raises(InvalidRecord, match=f"{whose} token"):
+        from_json(damaged(record, **{f"{whose}Token": token}))
 
 
 def test_a_new_record_has_one_live_generation(record: Record, make_spec: Any) -> None:

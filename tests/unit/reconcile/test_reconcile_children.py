@@ -27,7 +27,7 @@ async def test_an_applied_tier_becomes_ready_with_a_valkey_per_rank(ready: Opera
 async def test_a_bring_up_writes_each_object_once_and_nothing_superfluous(ready: Operator) -> None:
     written = [(r.verb, r.kind.kind, r.name) for r in ready.cluster.writes]
     creates = [entry for entry in written if entry[0] == "create"]
-    assert len(creates) == len(set(creates)) == 4 + 1 + 2 + 2
+    assert len(creates) == len(set(creates)) == 5 + 1 + 2 + 2
     assert {verb for verb, _, _ in written} == {"create", "apply_status"}
 
 
@@ -41,7 +41,7 @@ async def test_events_tell_a_creation_a_change_and_a_repair_apart(ready: Operato
     told = [f"{event.reason}: {event.message}" for event in ready.recorder.events]
     assert told == [
         "Created: Created: Secret demo-operator, Secret demo-acl, Secret "
-        f"{ready.status()['engineSecret']} and 6 more.",
+        f"{ready.status()['engineSecret']} and 7 more.",
         "Applied: Applied: data.valkey.conf of ConfigMap demo-valkey.",
         "Repaired: Created again: Service demo-r0.",
         "Repaired: Brought back: spec.replicas of StatefulSet demo-r1.",

@@ -82,7 +82,7 @@ async def test_no_rank_loads_a_certificate_of_another_ca_before_engines_are_give
     refused = []
 
     def refuse(request: Any, moment: str) -> Exception | None:
-        if (request.verb, request.kind, moment) != ("apply", SECRET, when) or len(refused) > 5:
+        if (request.verb, request.kind, moment) != ("apply", SECRET, when) or len(refused) > 8:
             return None
         refused.append(request)
         return Forbidden(status=403, reason="Forbidden", message="no")
@@ -97,7 +97,7 @@ async def test_no_rank_loads_a_certificate_of_another_ca_before_engines_are_give
         if when == "after":
             break
         assert engine_files(served)["ca.crt"] == ca.pem
-    refused.extend([None] * 6)
+    refused.extend([None] * 9)
     await again(served, 5)
     assert not set(old) & set(certificates(served))
     assert served.condition("Ready")["status"] == "True"

@@ -13,7 +13,7 @@ from kvtier.reconcile.clock import FakeClock
 from kvtier.reconcile.memory import Key
 from kvtier.reconcile.probing import POLL_SECONDS
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
-from kvtier.render.names import POOL_LABEL, RANK_LABEL, TLS_VOLUME, acl_key, acl_name
+from kvtier.render.names import POOL_LABEL, RANK_LABEL, TIER_LABEL, TLS_VOLUME, acl_key, acl_name
 from kvtier.render.probe import NODE_ANNOTATION
 from kvtier.render.render import RenderSettings
 from kvtier.store.fake import FakeServer, FakeStores
@@ -148,12 +148,13 @@ class Operator:
                 continue
             self._seen_pods[address] = uid
             rank = int(pod["metadata"]["labels"]["kvtier.dev/rank"])
-            secret = self.cluster.peek(SECRET, KEY[0], acl_name(KEY[1]))
+            tier = pod["metadata"]["labels"][TIER_LABEL]
+            secret = self.cluster.peek(SECRET, KEY[0], acl_name(tier))
             assert secret is not None
             acl_file = base64.b64decode(secret["data"][acl_key(rank)]).decode()
             self.stores.servers[address] = FakeServer(
                 acl_file=acl_file,
-                settings=read_conf(self.cluster, namespace=KEY[0], tier=KEY[1]),
+                settings=read_conf(self.cluster, namespace=KEY[0], tier=tier),
                 mounted=mounted_certificate(self.cluster, pod),
             )
 

@@ -57,4 +57,5 @@ def make_record() -> Callable[[KVCacheTier], Record]:
         operator_token="kvtt-0f0f0f0f",
         engine_token="kvtt-1e1e1e1e",
         probe_token="kvtt-3c3c3c3c",
+        limiter_token="kvtt-4d4d4d4d",
     )

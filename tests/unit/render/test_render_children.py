@@ -110,6 +110,7 @@ def test_what_a_pod_mounts_comes_before_the_pod(make_tier: Any, make_record: Any
         ("ConfigMap", "llama-valkey"),
         ("Secret", f"llama-engine-{generation}"),
         ("Secret", "llama-probe"),
+        ("Secret", "llama-limiter"),
         ("Service", "llama-r0"),
         ("Service", "llama-r1"),
         ("StatefulSet", "llama-r0"),

@@ -31,7 +31,11 @@ def record() -> Record:
         }
     )
     return new_record(
-        spec, operator_token=new_token(), engine_token=new_token(), probe_token=new_token()
+        spec,
+        operator_token=new_token(),
+        engine_token=new_token(),
+        probe_token=new_token(),
+        limiter_token=new_token(),
     )
 
 

@@ -126,6 +126,16 @@ def test_a_probe_may_store_read_and_take_away_its_own_and_nothing_else(
                     probe.execute_command(command, key, *(["v"] if command == "SET" else []))
 
 
+def test_a_limiter_may_look_and_reaches_no_key(operator: Valkey, real_rank: RankUnderTest) -> None:
+    permitted = allowed(operator, "limiter", key=f"{real_rank.prefix}@x")
+    assert permitted - BEFORE_LOGIN == {"ping", "info", "client|setinfo", "client|setname"}
+    token = real_rank.record.limiter_token
+    with Valkey(port=real_rank.address.port, username="limiter", password=token) as limiter:
+        assert limiter.info("server")["run_id"]
+        with pytest.raises(NoPermissionError):
+            limiter.execute_command("GET", f"{real_rank.prefix}@x")
+
+
 def test_health_may_only_ping(operator: Valkey) -> None:
     assert allowed(operator, "health", key="x") - BEFORE_LOGIN == {"ping"}
 

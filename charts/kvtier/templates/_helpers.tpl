@@ -42,6 +42,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.webhook.tls.secretName | default (printf "%s-tls" (include "kvtier.webhook.fullname" .)) }}
 {{- end }}
 
+{{- define "kvtier.limiter.fullname" -}}
+{{ include "kvtier.fullname" . }}-limiter
+{{- end }}
+
+{{- /* Not below the name above: with the longest release name that would be too long. */ -}}
+{{- define "kvtier.limiter.peers" -}}
+{{ include "kvtier.fullname" . }}-peers
+{{- end }}
+
+{{- define "kvtier.limiter.selector" -}}
+{{ include "kvtier.selector" . | replace "component: controller" "component: limiter" }}
+{{- end }}
+
+{{- define "kvtier.limiter.labels" -}}
+{{ include "kvtier.labels" . | replace "component: controller" "component: limiter" }}
+{{- end }}
+
 {{- define "kvtier.serviceAccount" -}}
 {{ .Values.serviceAccount.name | default (include "kvtier.fullname" .) }}
 {{- end }}

@@ -21,6 +21,11 @@ CASES = {
         *("--show-only", "templates/webhook.yaml"),
         *("--show-only", "templates/webhook-configuration.yaml"),
     ],
+    "limiter": [
+        *("--set", "limiter.enabled=true,networkPolicy.enabled=true"),
+        *("--show-only", "templates/limiter.yaml"),
+        *("--show-only", "templates/networkpolicy.yaml"),
+    ],
     "full": ["--values", str(GOLDEN / "full.values.yaml")],
 }
 

@@ -88,7 +88,7 @@ def test_the_samples_rank_policy_covers_ranks_only_and_lets_engines_and_the_cont
     assert not selects(policy["podSelector"], engine)
     (rule,) = policy["ingress"]
     assert rule["ports"] == [{"port": 6379, "protocol": "TCP"}]
-    engines, probes, controllers = rule["from"]
+    engines, probes, controllers, _ = rule["from"]
     assert "namespaceSelector" not in engines, "engines of another namespace have another tier"
     assert selects(engines["podSelector"], engine)
     assert not selects(engines["podSelector"], rank)
@@ -143,7 +143,7 @@ def test_without_a_look_at_engines_the_controller_is_not_let_out_to_them(helm: H
     assert "--observe-engines=false" in container["args"]
 
 
-def test_the_samples_metrics_policy_lets_only_the_controller_in_to_engines(
+def test_the_samples_metrics_policy_lets_only_controller_and_limiter_in_to_engines(
     helm: Helm, policies: dict[str, dict[str, Any]], rank: Labels, engine: Labels
 ) -> None:
     policy = policies["kvtier-engine-metrics"]
@@ -151,7 +151,9 @@ def test_the_samples_metrics_policy_lets_only_the_controller_in_to_engines(
     assert not selects(policy["podSelector"], rank)
     (rule,) = policy["ingress"]
     assert rule["ports"] == [{"port": DEFAULT_PORT, "protocol": "TCP"}]
-    (peer,) = rule["from"]
-    assert selects(peer["namespaceSelector"], {"kubernetes.io/metadata.name": NAMESPACE})
-    assert selects(peer["podSelector"], controller(helm))
+    for peer in rule["from"]:
+        assert selects(peer["namespaceSelector"], {"kubernetes.io/metadata.name": NAMESPACE})
+    controllers, limiters = (peer["podSelector"] for peer in rule["from"])
+    assert selects(controllers, controller(helm))
+    assert limiters["matchLabels"]["app.kubernetes.io/component"] == "limiter"
     assert policy["policyTypes"] == ["Ingress"]

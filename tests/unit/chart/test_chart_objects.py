@@ -15,9 +15,10 @@ from kvtier.cli import controller
 CRD_FILE = "kvtier.dev_kvcachetiers.yaml"
 FULL = Path(__file__).with_name("golden") / "full.values.yaml"
 NO_CRD = ("--set", "crds.install=false")
-WITH_WEBHOOK = (
+WITH_ALL = (
     "--set",
-    "webhook.enabled=true,webhook.injection.enabled=true,networkPolicy.enabled=true",
+    "webhook.enabled=true,webhook.injection.enabled=true,networkPolicy.enabled=true,"
+    "limiter.enabled=true",
 )
 MONITORING = ["PodMonitor", "PrometheusRule"]
 
@@ -164,7 +165,7 @@ def test_only_one_controller_runs_at_a_time(helm: Helm) -> None:
 
 @pytest.mark.parametrize("release", ["a", "x" * 53, "my-kvtier", "kvtier-" + "y" * 46])
 def test_every_name_fits_its_kind_for_any_release_name(helm: Helm, release: str) -> None:
-    for kind, name in helm.objects(*NO_CRD, *WITH_WEBHOOK, release=release):
+    for kind, name in helm.objects(*NO_CRD, *WITH_ALL, release=release):
         label = re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name.split("/")[-1])
         longest = 253 if kind in ("Certificate", "Issuer") else 63
         assert label, (kind, name)

@@ -48,6 +48,14 @@ REFUSED = {
     "webhook.tls.secretName=Upper": "secretName",
     "webhook.tls.caBundle=LS0tLS1CRUdJTg==": "caBundle",
     "webhook.tls.issuer=x": "issuer",
+    "limiter.enabled=maybe": "enabled",
+    "limiter.replicas=0": "replicas",
+    "limiter.prometheus=prometheus:9090": "prometheus",
+    "limiter.prometheus=http://p?a=b": "prometheus",
+    "limiter.mode=Enforce": "mode",
+    "limiter.resources.claims=x": "claims",
+    "networkPolicy.limiterFrom={envoy}": "limiterFrom",
+    "networkPolicy.prometheusPorts={}": "prometheusPorts",
     "networkPolicy.enabled=yes": "enabled",
     "networkPolicy.apiServerPorts={}": "apiServerPorts",
     "networkPolicy.apiServerPorts={https}": "apiServerPorts",
@@ -108,6 +116,7 @@ def test_the_schema_declares_exactly_the_values_that_exist() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     kubernetes_own = ("podSecurityContext.", "resources.requests.", "resources.limits.")
     kubernetes_own += ("webhook.resources.requests.", "webhook.resources.limits.")
+    kubernetes_own += ("limiter.resources.requests.", "limiter.resources.limits.")
     ours = {key for key in keys(values) if not key.startswith(kubernetes_own)}
     assert declared(schema) - {"global"} == ours
 

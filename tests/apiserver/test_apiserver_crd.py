@@ -14,6 +14,7 @@ from controller_process import wait_for
 from kvtier.api.load import parse_tier
 from kvtier.generation.record import new_record
 from kvtier.placement.judgement import judge
+from kvtier.plan.admission import admission_status
 from kvtier.plan.observed import NodeFacts, Observed, Plan, RankState
 from kvtier.plan.status import Outcome, project, refused
 
@@ -73,11 +74,14 @@ def status_of(live: dict[str, Any]) -> dict[str, Any]:
         RankState(rank=rank, node="node-1", ready=rank == 0, started_at=NOW) for rank in range(2)
     )
     nodes = {"node-1": NodeFacts(labels={"topology.kubernetes.io/zone": "zone-a"})}
+    admission = admission_status(tier, engines=2, seen=None, view=None, planned=False, now=NOW)
     return project(
         Observed(tier=tier, record=record, nodes=nodes),
         plan=Plan(ranks=ranks),
         outcome=Outcome(),
         judgement=judge(tier.spec),
+        admission=admission,
+        view=None,
         now=NOW,
     )
 
@@ -121,7 +125,7 @@ def test_the_columns_answer_at_one_glance(apiserver: ApiServer, live: dict[str, 
     apply_status(apiserver, status)
     head, row = apiserver.kubectl("get", "kvt", "columns").out.splitlines()
     names = head.split()
-    assert names == ["NAME", "READY", "RANKS", "VERDICT", "RATIO", "GENERATION", "AGE"]
+    assert names == ["NAME", "READY", "RANKS", "VERDICT", "RATIO", "GENERATION", "ADMISSION", "AGE"]
     if "ratio" not in status.get("measured", {}):
         names.remove("RATIO")
     cells = dict(zip(names, row.split(), strict=True))

@@ -24,7 +24,7 @@ CRDS = {
     "httproutes.gateway.networking.k8s.io": "config/crd/standard",
     "referencegrants.gateway.networking.k8s.io": "config/crd/standard",
 }
-SAMPLE = CHECKOUT / "deploy" / "samples" / "envoy-gateway-security-policy.yaml"
+SAMPLE = CHECKOUT / "deploy" / "samples" / "gateways" / "envoy-gateway-security-policy.yaml"
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all(SAMPLE.read_text()))
 POLICY, SIZE, GRANT = DOCUMENTS
 # What the sample tells its reader to have: a Gateway and an HTTPRoute by these names.

@@ -35,6 +35,8 @@ def test_a_tier_gets_its_children_and_a_status_and_sigterm_ends_the_process(
             "Ready": "False",
             "PlacementAccepted": "Unknown",
             "EarningItsKeep": "Unknown",
+            "Warm": "Unknown",
+            "AdmissionEnforced": "False",
         }
         tier = get(apiserver, "kvt", "demo", "-n", namespace)
         assert "finalizers" not in tier["metadata"]

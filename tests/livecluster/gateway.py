@@ -1,4 +1,4 @@
-"""A real Envoy in front of the engines: the sample of deploy/samples, with pods' addresses."""
+"""A real Envoy in front of the engines: the sample, with addresses of pods."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ import yaml
 
 from livecluster.cluster import CHECKOUT
 
-SAMPLE: Final = CHECKOUT / "deploy" / "samples" / "envoy-ext-authz.yaml"
+SAMPLE: Final = CHECKOUT / "deploy" / "samples" / "gateways" / "envoy-ext-authz.yaml"
 LIMITER_PORT: Final = 8080
 START_SECONDS: Final = 30.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
+SAMPLES = Path(__file__).parents[3] / "deploy" / "samples" / "gateways"
 GATEWAYS = ("envoy", "nginx")
 
 NGINX = """

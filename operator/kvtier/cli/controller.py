@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limiter-service",
         metavar="HOST:PORT",
-        help="headless Service of the limiters, such as kvtier-limiter.kvtier.svc:8080 (without it:"
-        " nobody is asked, and planned work waits for nobody)",
+        help="headless Service of the limiters, such as kvtier-peers.kvtier-system.svc:8080"
+        " (without it nobody is asked, and planned work waits for nobody)",
     )
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
@@ -105,7 +105,7 @@ def _limiters(text: str | None) -> tuple[str, int] | None:
     if not host or not int(port):
         raise BadInput(
             f"--limiter-service: {text!r} names no host and port; write one such as"
-            " kvtier-limiter.kvtier.svc:8080"
+            " kvtier-peers.kvtier-system.svc:8080"
         )
     return host, int(port)
 

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=figures.figure(1e-3, 1e5),
         metavar="X",
         help="of all engines, at random moments (workload.requestsPerSecond of each, else what "
-        f"keeps GPUs busy {WARM_BUSY:.0%} of the time while all is well)",
+        f"keeps GPUs busy {WARM_BUSY:.0%}% of the time while all is well)",
     )
     load.add_argument(
         "--hit-rate",

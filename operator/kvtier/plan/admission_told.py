@@ -82,13 +82,13 @@ def _enforced(tier: KVCacheTier, seen: Enforcement) -> tuple[bool, str, str]:
                 + (told if seen.replicas else "")
             ),
         )
-    missing = f" {counted(len(seen.silent), 'limiter')} do not answer: {_named(seen)}."
+    missing = f" No answer from {counted(len(seen.silent), 'limiter')}: {_named(seen)}."
     if seen.replicas:
         return (
             True,
             reasons.ENFORCED,
             (
-                f"In a storm {counted(seen.replicas, 'limiter')} hold the limit."
+                f"In a storm the limit is held by {counted(seen.replicas, 'limiter')}."
                 + (missing if seen.silent else "")
             ),
         )
@@ -103,7 +103,7 @@ def _enforced(tier: KVCacheTier, seen: Enforcement) -> tuple[bool, str, str]:
             False,
             reasons.NO_LIMITER,
             (
-                f"{counted(seen.strangers, 'limiter')} answer and do not know this tier: see which"
+                f"The tier is unknown to the {counted(seen.strangers, 'limiter')} there: see which"
                 " namespaces they watch."
             ),
         )

@@ -69,7 +69,7 @@ def gated(plan: Plan, case: Case) -> Plan:
         why = f"{counted(case.limiters, 'limiter')} are told first"
         return _held(plan, f"{why}, which takes {CONFIRM_SECONDS:g} s at most", look=CONFIRM_LOOK)
     if not case.lacking:
-        return _told(plan, f"{counted(case.limiters, 'limiter')} hold the limit.")
+        return _told(plan, f"The limit is held by {counted(case.limiters, 'limiter')}.")
     missing = EventSpec(
         EventType.WARNING,
         reasons.STORM_NOT_CONFIRMED,

@@ -17,6 +17,7 @@ from command_line import PROGRAM, kvtier, kvtier_process, one_line
 from kvtier import __version__
 from kvtier.api.crd import crd_yaml
 from kvtier.api.load import load_file
+from kvtier.cli.main import COMMANDS
 from kvtier.generation.identity import generation_id, identity
 
 TierFile = Callable[..., Path]
@@ -229,6 +230,13 @@ def test_no_command_and_an_unknown_one_are_bad_input() -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert kvtier_process("--version").stdout.decode() == f"kvtier {__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_help(command: str) -> None:
+    shown = kvtier(command, "--help")
+    assert shown.returncode == 0, shown.stderr.decode()
+    assert shown.stdout.decode().startswith(f"usage: kvtier {command}")
 
 
 def test_help_lists_every_command() -> None:

@@ -30,7 +30,9 @@ def test_the_screen_tells_of_admission() -> None:
     conditions = [
         condition("Ready", "True", "TierReady"),
         condition("Warm", "False", "Storm", "A storm: a rank is lost."),
-        condition("AdmissionEnforced", "True", "Enforced", "In a storm 2 limiters hold the limit."),
+        condition(
+            "AdmissionEnforced", "True", "Enforced", "In a storm the limit is held by 2 limiters."
+        ),
     ]
     shown = screen("Enforce", admission=STORM, conditions=conditions)
     block = shown[shown.index("Admission\n") : shown.index("RANK")]
@@ -41,7 +43,7 @@ def test_the_screen_tells_of_admission() -> None:
         "16,000 tokens/s, each engine prefills 5,000 at 8,200 tokens",
         "10 x the prefill work of now",
         "9 engines",
-        "Enforced: In a storm 2 limiters hold the limit.",
+        "Enforced: In a storm the limit is held by 2 limiters.",
     ):
         assert said in block, shown
 

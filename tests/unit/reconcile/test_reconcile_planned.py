@@ -54,7 +54,7 @@ async def test_all_ranks_restart_once_all_limiters_hold_the_limit(
     assert not uids(operator) & before
     (told,) = two.events("RestartingAllRanks")
     assert "because spec.store.memoryPerRank changed" in told
-    assert told.endswith("2 limiters hold the limit.")
+    assert told.endswith("The limit is held by 2 limiters.")
     assert operator.condition("Ready")["status"] == "True"
     assert two.admission()["reason"] == "RankRestarted", "the ranks are back"
     assert two.events("StormNotConfirmed") == []

@@ -55,11 +55,13 @@ def test_a_person_sees_a_tier_become_ready_and_what_it_must_beat(new_tier: NewTi
     tier.apply()
     tier.kubectl("wait", "--for=condition=Ready", f"--timeout={READY_SECONDS:g}s", "kvt/chat")
     header, row = tier.kubectl("get", "kvt").splitlines()
-    assert header.split() == ["NAME", "READY", "RANKS", "VERDICT", "RATIO", "GENERATION", "AGE"]
+    columns = ["NAME", "READY", "RANKS", "VERDICT", "RATIO", "GENERATION", "ADMISSION", "AGE"]
+    assert header.split() == columns
     # Without a ratio: nothing was measured.
-    name, ready, ranks, verdict, generation, _ = row.split()
+    name, ready, ranks, verdict, generation, admission, _ = row.split()
     status = tier.body()["status"]
     assert (name, ready, ranks, verdict) == ("chat", "True", "2/2", "Unknown")
+    assert admission == "Open"
     assert "measured" not in status
     assert status["engineSecret"] == f"chat-engine-{generation}"
     # 512 bytes a token at 20,000 tokens/s.

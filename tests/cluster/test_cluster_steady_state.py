@@ -60,8 +60,8 @@ def test_bringing_up_eight_ranks_takes_at_most_75_api_requests(brought_up: Broug
     listing = described(made, keep=lambda _: True)
     assert len(made) <= MOST_REQUESTS, f"{len(made)} requests:\n{listing}"
     creates = [request for request in made if request.code == 201]
-    # 8 StatefulSets, 8 Services, the ConfigMap, 4 Secrets; the rest are events.
-    assert len([each for each in creates if each.resource != "events"]) == 2 * RANKS + 5, listing
+    # 8 StatefulSets, 8 Services, the ConfigMap, 5 Secrets; the rest are events.
+    assert len([each for each in creates if each.resource != "events"]) == 2 * RANKS + 6, listing
 
 
 class Traffic:

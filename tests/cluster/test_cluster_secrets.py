@@ -7,6 +7,8 @@ from livecluster.fixtures import NewTier, leaked
 from livecluster.installation import Installation
 
 
+# It looks through all that the session left, and a busy machine is slow at that.
+@pytest.mark.timeout(600, func_only=True)
 def test_no_token_of_the_whole_session_is_anywhere_but_in_secrets(
     new_tier: NewTier, kvtier: Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

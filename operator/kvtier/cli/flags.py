@@ -1,7 +1,9 @@
 """Flags that several commands have."""
 
 import argparse
+from collections.abc import Callable
 
+from kvtier.api.scalars import parse_duration
 from kvtier.cli.errors import BadInput
 
 LOG_FORMATS = ("text", "json")
@@ -13,6 +15,34 @@ def add_cluster(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("-n", "--namespace", help="its namespace (default: the context's)")
     parser.add_argument("--context", help="context of the kubeconfig (default: the current one)")
     parser.add_argument("--kubeconfig", help="file (default: $KUBECONFIG, then ~/.kube/config)")
+
+
+def add_request(parser: argparse.ArgumentParser, *, timeout: str, longest: str) -> None:
+    """What asks the operator for something and waits for it: which tier, and for how long."""
+    parser.add_argument("name", metavar="NAME", help="name of the tier")
+    add_cluster(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds_to(longest),
+        default=timeout,
+        metavar="TIME",
+        help=f"how long to wait, from 1s to {longest} ({timeout})",
+    )
+    parser.add_argument("--no-wait", action="store_true", help="ask for it, and do not wait")
+
+
+def _seconds_to(longest: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        if not 1 <= seconds <= parse_duration(longest):
+            raise argparse.ArgumentTypeError(f"{text} is not from 1s to {longest}")
+        return seconds
+
+    return parse
 
 
 def address(flag: str, text: str) -> str:

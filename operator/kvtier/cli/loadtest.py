@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     as_json = arguments.output == "json"
     unfit = _does_not_fit(connection, workload)
     if unfit and not as_json:
-        _say(unfit)
+        output.say(unfit)
     plan = Plan(
         connection=connection,
         workload=workload,
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = report.table(document)
     print(redact(text, connection.password), end="", flush=True)
     if in_vain and not as_json:
-        _say(redact(in_vain, connection.password))
+        output.say(redact(in_vain, connection.password))
     return report.exit_code(results)
 
 
@@ -208,10 +208,6 @@ def _fitting(connection: Connection, prefix_tokens: int) -> int:
         return MOST_PREFIXES
     half = connection.capacity_tokens // connection.chunk_tokens // 2
     return max(1, half // chunks)
-
-
-def _say(line: str) -> None:
-    print(f"kvtier: {line}", file=sys.stderr, flush=True)
 
 
 def _seconds(text: str) -> float:

@@ -1,6 +1,7 @@
-"""Documents as YAML or JSON."""
+"""What commands print: documents as YAML or JSON, and lines beside them."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,3 +63,8 @@ def documents(contents: Sequence[Document], form: str) -> str:
 
 def _json(content: Document) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def say(line: str) -> None:
+    """Tell a person something beside the output."""
+    print(f"kvtier: {line}", file=sys.stderr, flush=True)

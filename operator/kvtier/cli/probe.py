@@ -6,14 +6,12 @@ came or not in time, 2 when the tier cannot be asked.
 
 import argparse
 import asyncio
-import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from kvtier.api import reasons
-from kvtier.api.scalars import parse_duration
 from kvtier.cli import flags, live, output, probe_report, status
 from kvtier.cli.active import Controller, controller
 from kvtier.cli.errors import BadInput
@@ -38,7 +36,7 @@ from kvtier.render.names import POOL_LABEL, probe_name
 NO_FIGURE: Final = 1
 TIMEOUT: Final = "6m"
 """A Job that gets no node ends after five."""
-LONGEST: Final = 3600.0
+LONGEST: Final = "1h"
 POLL: Final = 1.0
 LOOK: Final = 10.0
 """Seconds after which it looks again whether there still is a controller."""
@@ -47,17 +45,7 @@ SETTLED: Final = 3.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the tier")
-    flags.add_cluster(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
-    parser.add_argument(
-        "--timeout",
-        type=_seconds,
-        default=TIMEOUT,
-        metavar="TIME",
-        help=f"how long to wait, from 1s to 1h ({TIMEOUT})",
-    )
-    parser.add_argument("--no-wait", action="store_true", help="ask for it, and do not wait")
+    flags.add_request(parser, timeout=TIMEOUT, longest=LONGEST)
     parser.epilog = (
         "exit codes: 0 there is a new figure (with --no-wait: it was asked for), 1 none can come,\n"
         "none came or not in time, 2 the tier cannot be asked. docs/probe.md has what a probe does."
@@ -76,13 +64,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         came = live.ask(arguments, work)
     except _NoProbe as error:
-        _say(str(error))
+        output.say(str(error))
         return NO_FIGURE
     if not isinstance(came, _Came):
         print(_asked_for(came, form=arguments.output), end="")
         return 0
     for line in came.troubles:
-        _say(line)
+        output.say(line)
     # What measured it is at work.
     status.show(came.body, form=arguments.output, runs=Controller(True), pool=came.pool)
     return 0 if came.measured else NO_FIGURE
@@ -171,12 +159,12 @@ async def _may_come(tier: _Tier, *, ends: float, waits: bool) -> None:
         raise _NoProbe(why)
     if waits and await tier.job():
         # Of its figure nobody could tell whether it is of before the request.
-        _say("a probe runs already; another is asked for once it has ended")
+        output.say("a probe runs already; another is asked for once it has ended")
         while job := await tier.job():
             await _pause(tier, job, ends=ends)
         await asyncio.sleep(min(SETTLED, max(ends - time.monotonic(), 0)))
     elif hint := probe_report.never_probed(body, engines, now=datetime.now(UTC)):
-        _say(hint)
+        output.say(hint)
 
 
 async def _ask(tier: _Tier) -> Object:
@@ -191,7 +179,7 @@ async def _ask(tier: _Tier) -> Object:
 async def _wait(tier: _Tier, asked: Object, *, before: _Failures, ends: float) -> _Came:
     """Until there is another figure than there was, or a node that gave none; ``before`` are the
     failures before the request."""
-    _say(f"a probe was asked for at {_request(asked)}; waiting for it")
+    output.say(f"a probe was asked for at {_request(asked)}; waiting for it")
     seen, look = None, time.monotonic() + LOOK
     while True:
         # In this order: what failed is told after the status is written.
@@ -236,17 +224,3 @@ def _measured_at(body: Object) -> str | None:
     measured = (body.get("status") or {}).get("measured") or {}
     at: str | None = measured.get("at")
     return at
-
-
-def _say(line: str) -> None:
-    print(f"kvtier: {line}", file=sys.stderr, flush=True)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not 1 <= seconds <= LONGEST:
-        raise argparse.ArgumentTypeError(f"{text} is not from 1s to 1h")
-    return seconds

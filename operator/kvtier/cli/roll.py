@@ -6,7 +6,6 @@ restart or are not back in time, 2 when the tier cannot be asked.
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from typing import Any, Final
 
 from kvtier.api import reasons
 from kvtier.api.conditions import find
-from kvtier.api.scalars import parse_duration
 from kvtier.cli import flags, live, output
 from kvtier.cli.active import controller
 from kvtier.cli.errors import BadInput
@@ -24,22 +22,12 @@ from kvtier.plan.planned import ROLL_REQUESTED
 NOT_ROLLED: Final = 1
 TIMEOUT: Final = "10m"
 """Limiters take 30 s at most, and ranks a minute; another tier's work may take half an hour."""
-LONGEST: Final = 7200.0
+LONGEST: Final = "2h"
 POLL: Final = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the tier")
-    flags.add_cluster(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
-    parser.add_argument(
-        "--timeout",
-        type=_seconds,
-        default=TIMEOUT,
-        metavar="TIME",
-        help=f"how long to wait, from 1s to 2h ({TIMEOUT})",
-    )
-    parser.add_argument("--no-wait", action="store_true", help="ask for it, and do not wait")
+    flags.add_request(parser, timeout=TIMEOUT, longest=LONGEST)
     parser.epilog = (
         "All that the ranks hold is lost: until it is stored again, what would have hit is\n"
         "recomputed. docs/planned-work.md has what happens before they restart.\n\n"
@@ -55,14 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
         await _may_come(cluster, before)
         asked = await _ask(cluster, namespace, arguments.name)
         if not arguments.no_wait:
-            _say(f"a roll was asked for at {_request(asked)}; waiting for it")
+            output.say(f"a roll was asked for at {_request(asked)}; waiting for it")
             await _wait(cluster, asked, before=_started(before), ends=ends)
         return asked
 
     try:
         asked = live.ask(arguments, work)
     except _NoRoll as error:
-        _say(str(error))
+        output.say(str(error))
         return NOT_ROLLED
     metadata = asked["metadata"]
     where = {"namespace": metadata["namespace"], "name": metadata["name"]}
@@ -121,7 +109,7 @@ async def _wait(cluster: Cluster, asked: Object, *, before: Mapping[int, str], e
             return
         said = store.get("message", "")
         if store.get("status") == "False" and said != told:
-            _say(said)
+            output.say(said)
             told = said
         if time.monotonic() + POLL > ends:
             raise _NoRoll(f"not in time; it goes on: {said or 'the tier has no status yet'}")
@@ -136,17 +124,3 @@ def _started(body: Object) -> dict[int, str]:
 
 def _request(body: Object) -> str:
     return str(body["metadata"]["annotations"][ROLL_REQUESTED])
-
-
-def _say(line: str) -> None:
-    print(f"kvtier: {line}", file=sys.stderr, flush=True)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not 1 <= seconds <= LONGEST:
-        raise argparse.ArgumentTypeError(f"{text} is not from 1s to 2h")
-    return seconds

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from apiserver_process import ApiServer, CannotStart, running
 from dry_run import DryRun
+from gateway_kinds import teach
 
 from kvtier.api.base import GROUP, PLURAL
 from kvtier.api.crd import crd_yaml
@@ -24,6 +25,19 @@ def apiserver() -> Iterator[ApiServer]:
             yield server
     except CannotStart as reason:
         pytest.fail(str(reason), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def gateway_apiserver(apiserver: ApiServer) -> ApiServer:
+    """The same, which knows the kinds of Envoy Gateway too.
+
+    They stay: to delete a CRD takes a busy API server minutes, and no test minds them.
+    """
+    try:
+        teach(apiserver)
+    except CannotStart as reason:
+        pytest.fail(str(reason), pytrace=False)
+    return apiserver
 
 
 @pytest.fixture

@@ -2,28 +2,15 @@
 
 import copy
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from apiserver_process import CHECKOUT, ApiServer, CannotStart
-from go_modules import go_module
+from apiserver_process import CHECKOUT, ApiServer
 from webhook_chart import rendered
 
-ENVOY_GATEWAY = "github.com/envoyproxy/gateway@v1.9.1"
-ENVOY_GATEWAY_SUM = "h1:vAVp6/AlBXJ1aOhp1mxL7fNEzVEfjADUguUhm2wzxQY="
-GATEWAY_API = "sigs.k8s.io/gateway-api"
-GENERATED = "charts/gateway-helm/charts/crds/crds/generated"
-CRDS = {
-    "securitypolicies.gateway.envoyproxy.io": GENERATED,
-    "clienttrafficpolicies.gateway.envoyproxy.io": GENERATED,
-    "gateways.gateway.networking.k8s.io": "config/crd/standard",
-    "httproutes.gateway.networking.k8s.io": "config/crd/standard",
-    "referencegrants.gateway.networking.k8s.io": "config/crd/standard",
-}
 SAMPLE = CHECKOUT / "deploy" / "samples" / "gateways" / "envoy-gateway-security-policy.yaml"
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all(SAMPLE.read_text()))
 POLICY, SIZE, GRANT = DOCUMENTS
@@ -47,48 +34,15 @@ spec:
 pytestmark = pytest.mark.timeout(400)
 
 
-def crd_files() -> list[Path]:
-    """The CRDs of Envoy Gateway, and of the Gateway API that its go.mod names."""
-    envoy_gateway = go_module(ENVOY_GATEWAY, checksum=ENVOY_GATEWAY_SUM)
-    named = re.search(rf"^\s{GATEWAY_API} (\S+)", (envoy_gateway / "go.mod").read_text(), re.M)
-    assert named
-    pattern = rf"^{GATEWAY_API} {re.escape(named[1])} (\S+)$"
-    checksum = re.search(pattern, (envoy_gateway / "go.sum").read_text(), re.M)
-    assert checksum
-    gateway_api = go_module(f"{GATEWAY_API}@{named[1]}", checksum=checksum[1])
-    found = []
-    for name, folder in CRDS.items():
-        plural, group = name.split(".", 1)
-        module = envoy_gateway if folder == GENERATED else gateway_api
-        found.append(module / folder / f"{group}_{plural}.yaml")
-    return found
-
-
 @pytest.fixture(scope="module")
-def gateway(apiserver: ApiServer) -> Iterator[ApiServer]:
-    """The API server, while it knows both projects' kinds and the sample's namespaces."""
-    try:
-        files = crd_files()
-    except CannotStart as reason:
-        pytest.fail(str(reason), pytrace=False)
-    names = [f"crd/{name}" for name in CRDS]
-    try:
-        for path in files:
-            made = apiserver.kubectl("create", "-f", str(path))
-            assert made.code == 0, made.message
-        waited = apiserver.kubectl("wait", "--for=condition=Established", "--timeout=50s", *names)
-        assert waited.code == 0, waited.message
-        for namespace in sorted({each["metadata"]["namespace"] for each in DOCUMENTS}):
-            made = apiserver.apply(
-                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-            )
-            assert made.code == 0, made.message
-        yield apiserver
-    finally:
-        for name in names:
-            # With the objects of that kind.
-            gone = apiserver.kubectl("delete", "--ignore-not-found", name)
-            assert gone.code == 0, gone.message
+def gateway(gateway_apiserver: ApiServer) -> ApiServer:
+    """The API server with the sample's namespaces."""
+    for namespace in sorted({each["metadata"]["namespace"] for each in DOCUMENTS}):
+        made = gateway_apiserver.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        )
+        assert made.code == 0, made.message
+    return gateway_apiserver
 
 
 def covers(kept: Any, given: Any) -> bool:

@@ -16,15 +16,16 @@ RISEN: Final = 1.25
 def share(*, limit: float, own: float, others: Iterable[float], floor: float = FLOOR) -> float:
     """One replica's part of ``limit``; all in tokens/s, ``others`` are the other replicas' demands.
 
-    With N replicas, demands d, their sum D: d + (limit - D) / N while D <= limit, else
-    limit x (floor / N + (1 - floor) x d / D). Shares of replicas that know the same demands sum to
-    the limit, and no share is above it, so a partition admits at most N x limit.
+    With N replicas, demands d, their sum D: d + (limit - D) / N while that leaves each the floor
+    (D <= (1 - floor) x limit), else limit x (floor / N + (1 - floor) x d / D), which is the same
+    there. Shares of replicas that know the same demands sum to the limit, and no share is above
+    it, so a partition admits at most N x limit.
     """
     demands = [max(0.0, demand) for demand in others]
     own = max(0.0, own)
     replicas = len(demands) + 1
     total = own + sum(demands)
-    if total <= limit:
+    if total <= (1 - floor) * limit:
         return own + (limit - total) / replicas
     return limit * (floor / replicas + (1 - floor) * own / total)
 

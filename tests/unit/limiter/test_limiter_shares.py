@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvtier.limiter.membership import Peer, counts, is_over, said
@@ -22,10 +22,11 @@ def shares(limit: float, demands: list[float]) -> list[float]:
 
 
 @given(limit=LIMITS, demands=DEMANDS)
+@example(limit=1.0, demands=[0.0, 1.0])
 def test_shares_sum_to_the_limit_and_none_is_nothing(limit: float, demands: list[float]) -> None:
     found = shares(limit, demands)
     assert sum(found) == pytest.approx(limit)
-    assert min(found) > 0
+    assert min(found) >= FLOOR * limit / len(demands) * (1 - 1e-9)
     assert max(found) <= limit * (1 + 1e-9)
 
 
@@ -33,9 +34,19 @@ def test_shares_sum_to_the_limit_and_none_is_nothing(limit: float, demands: list
 def test_whoever_asks_for_less_than_the_limit_allows_gets_it(
     limit: float, demands: list[float]
 ) -> None:
-    if sum(demands) <= limit:
+    if sum(demands) <= (1 - FLOOR) * limit:
         for demand, got in zip(demands, shares(limit, demands), strict=True):
             assert got >= demand * (1 - 1e-9)
+
+
+@given(limit=LIMITS, part=st.floats(0.0, 1.0))
+def test_a_share_does_not_jump_where_demands_come_near_the_limit(limit: float, part: float) -> None:
+    full = (1 - FLOOR) * limit
+    below, above = (
+        shares(limit, [part * total, (1 - part) * total])
+        for total in (full * (1 - 1e-9), full * (1 + 1e-9))
+    )
+    assert below == pytest.approx(above, rel=1e-6)
 
 
 def test_all_traffic_on_one_of_three_gets_all_but_the_floors() -> None:

@@ -55,7 +55,12 @@ class AdmissionMetrics:
         self._enforces = gauge(
             "kvtier_admission_enforces", "1 where spec.admission.mode is Enforce, else 0."
         )
+        self._policy = gauge(
+            "kvtier_admission_policy_requests_per_second",
+            "Requests/s that Envoy Gateway is told to let each Envoy pass; no series without one.",
+        )
         self._gauges = (
+            self._policy,
             *(self._capacity, self._factor, self._queued, self._required),
             *(self._offered, self._limit, self._replicas, self._enforces),
         )
@@ -88,6 +93,13 @@ class AdmissionMetrics:
                 gauge.remove_by_labels({"namespace": namespace, "tier": tier})
             else:
                 gauge.labels(namespace, tier).set(figure)
+
+    def show_policy(self, namespace: str, tier: str, *, rate: float | None) -> None:
+        """``rate`` is what the tier's BackendTrafficPolicy says, None without one."""
+        if rate is None:
+            self._policy.remove_by_labels({"namespace": namespace, "tier": tier})
+        else:
+            self._policy.labels(namespace, tier).set(rate)
 
     def forget_tier(self, labels: dict[str, str]) -> None:
         for gauge in (self._state, *self._gauges):

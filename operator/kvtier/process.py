@@ -47,6 +47,7 @@ class Options:
 
     ``pod_uid`` is empty outside of a pod, ``resync`` is in seconds; no namespaces mean all.
     ``limiters`` are host and port of the limiters' headless Service, None without any.
+    ``envoy_gateway``: policies of Envoy Gateway may be written.
     """
 
     lease_namespace: str
@@ -60,6 +61,7 @@ class Options:
     probe_image: str | None = None
     observe_engines: bool = True
     limiters: tuple[str, int] | None = None
+    envoy_gateway: bool = False
 
 
 async def run_controller(options: Options) -> int:
@@ -152,6 +154,7 @@ async def _lead(
                 probe_image=options.probe_image,
             ),
             resync=options.resync,
+            envoy_gateway=options.envoy_gateway,
         ),
         clock=SystemClock(),
         metrics=metrics,

@@ -5,7 +5,10 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from kvtier.api.base import Change, Model, extra, rule
-from kvtier.api.scalars import DECIMAL_PATTERN, Decimal
+from kvtier.api.scalars import DECIMAL_PATTERN, Decimal, Integer, Subdomain
+
+MAX_ROUTES = 8
+MAX_REPLICAS = 1000
 
 
 class AdmissionMode(StrEnum):
@@ -19,6 +22,22 @@ def _share(*, above_zero: bool) -> list[dict[str, JsonValue]]:
     least = "double(self) > 0.0" if above_zero else "double(self) >= 0.0"
     words = "above 0 and at most 1" if above_zero else "from 0 to 1"
     return [rule(f"!self.matches(r'{DECIMAL_PATTERN}') || ({least} && double(self) <= 1.0)", words)]
+
+
+class EnvoyGateway(Model):
+    routes: list[Subdomain] = Field(
+        min_length=1,
+        max_length=MAX_ROUTES,
+        description="The HTTPRoutes that lead to the engines, in the tier's namespace.",
+        json_schema_extra=extra(Change.LIVE) | {"x-kubernetes-list-type": "set"},
+    )
+    replicas: Integer = Field(
+        ge=1,
+        le=MAX_REPLICAS,
+        description="How many Envoys serve these routes. Each of them holds its own part of the"
+        " limit: too small a number lets too much in.",
+        json_schema_extra=extra(Change.LIVE),
+    )
 
 
 class Admission(Model):
@@ -41,6 +60,14 @@ class Admission(Model):
         json_schema_extra=extra(Change.LIVE, rules=_share(above_zero=False)),
     )
 
+    envoy_gateway: EnvoyGateway | None = Field(
+        default=None,
+        description="With mode Enforce, the controller has Envoy Gateway hold the limit too, in"
+        " requests per second, by a BackendTrafficPolicy that is there only in a storm. Needs"
+        " envoyGateway.enabled in the chart.",
+        json_schema_extra=extra(Change.LIVE),
+    )
+
     @property
     def enforces(self) -> bool:
         return self.mode is AdmissionMode.ENFORCE
@@ -52,8 +79,18 @@ def problems(admission: Admission) -> list[str]:
         ("utilization", admission.utilization, "above 0 and at most 1", "0.8"),
         ("floor", admission.floor, "from 0 to 1", "0.1"),
     )
-    return [
+    found = [
         f'spec.admission.{field}: {text} is not {words}; write one such as "{example}"'
         for field, text, words, example in figures
         if not 0 <= float(text) <= 1 or (field == "utilization" and float(text) == 0)
+    ]
+    gateway = admission.envoy_gateway
+    twice = (
+        sorted({each for each in gateway.routes if gateway.routes.count(each) > 1})
+        if gateway
+        else []
+    )
+    return found + [
+        f"spec.admission.envoyGateway.routes: {name!r} is there twice; name each HTTPRoute once"
+        for name in twice
     ]

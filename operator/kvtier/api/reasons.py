@@ -157,12 +157,18 @@ ENFORCED: Final = "Enforced"
 OBSERVE_ONLY: Final = "ObserveOnly"
 NO_LIMITER: Final = "NoLimiter"
 LIMITER_UNREACHABLE: Final = "LimiterUnreachable"
+ADAPTER_UNAVAILABLE: Final = "AdapterUnavailable"
+ROUTE_NOT_FOUND: Final = "RouteNotFound"
+POLICY_CONFLICT: Final = "PolicyConflict"
+POLICY_NOT_ACCEPTED: Final = "PolicyNotAccepted"
 
 # Events that are no condition.
 STORM_BEGAN: Final = "StormBegan"
 STORM_RECOVERING: Final = "StormRecovering"
 STORM_OVER: Final = "StormOver"
 STORM_NOT_CONFIRMED: Final = "StormNotConfirmed"
+POLICY_WRITTEN: Final = "PolicyWritten"
+POLICY_REMOVED: Final = "PolicyRemoved"
 CREATED: Final = "Created"
 APPLIED: Final = "Applied"
 REPAIRED: Final = "Repaired"
@@ -211,6 +217,8 @@ EVENT_REASONS: Final = (
     STORM_RECOVERING,
     STORM_OVER,
     STORM_NOT_CONFIRMED,
+    POLICY_WRITTEN,
+    POLICY_REMOVED,
 )
 
 CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
@@ -256,6 +264,16 @@ CONDITION_REASONS: Final[dict[str, tuple[str, ...]]] = {
         LOWER_BOUND_ONLY,
     ),
     WARM: (SERVING_HITS, COLD, STORM, RECOVERING, HITS_NOT_KNOWN),
-    ADMISSION_ENFORCED: (ENFORCED, OBSERVE_ONLY, NO_LIMITER, LIMITER_UNREACHABLE),
+    ADMISSION_ENFORCED: (
+        ENFORCED,
+        OBSERVE_ONLY,
+        NO_LIMITER,
+        LIMITER_UNREACHABLE,
+        ADAPTER_UNAVAILABLE,
+        ROUTE_NOT_FOUND,
+        POLICY_CONFLICT,
+        POLICY_NOT_ACCEPTED,
+        NAME_CONFLICT,
+    ),
 }
 """The reasons that each condition type can carry."""

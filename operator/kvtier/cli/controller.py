@@ -58,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="headless Service of the limiters, such as kvtier-peers.kvtier-system.svc:8080"
         " (without it nobody is asked, and planned work waits for nobody)",
     )
+    parser.add_argument(
+        "--envoy-gateway",
+        action="store_true",
+        help="write BackendTrafficPolicies of Envoy Gateway for tiers that ask for them",
+    )
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
 
@@ -76,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         probe_image=arguments.probe_image,
         observe_engines=arguments.observe_engines == "true",
         limiters=_limiters(arguments.limiter_service),
+        envoy_gateway=arguments.envoy_gateway,
     )
     kopf.configure(
         debug=arguments.log_level == "debug",

@@ -12,6 +12,7 @@ from kvtier.cluster.protocol import (
     POD,
     STATEFULSET,
     TIER,
+    TRAFFIC_POLICY,
     ApiError,
     Kind,
     Object,
@@ -26,8 +27,8 @@ Id = tuple[Kind, str, str]
 Owner = tuple[str, str, str]
 """Field manager, operation, subresource."""
 
-WITH_STATUS = (TIER, STATEFULSET, POD, JOB)
-_WITH_GENERATION = (TIER, STATEFULSET, POD, JOB)
+WITH_STATUS = (TIER, STATEFULSET, POD, JOB, TRAFFIC_POLICY)
+_WITH_GENERATION = WITH_STATUS
 _MUTABLE_STATEFULSET_SPEC = {
     "minReadySeconds",
     "ordinals",

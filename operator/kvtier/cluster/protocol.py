@@ -46,7 +46,14 @@ NODE = Kind("v1", "nodes", "Node", namespaced=False)
 EVENT = Kind("v1", "events", "Event")
 JOB = Kind("batch/v1", "jobs", "Job")
 LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
-KINDS = (TIER, STATEFULSET, SERVICE, CONFIGMAP, SECRET, POD, NODE, EVENT, JOB, LEASE)
+TRAFFIC_POLICY = Kind(
+    "gateway.envoyproxy.io/v1alpha1", "backendtrafficpolicies", "BackendTrafficPolicy"
+)
+HTTP_ROUTE = Kind("gateway.networking.k8s.io/v1", "httproutes", "HTTPRoute")
+KINDS = (
+    *(TIER, STATEFULSET, SERVICE, CONFIGMAP, SECRET, POD, NODE, EVENT, JOB, LEASE),
+    *(TRAFFIC_POLICY, HTTP_ROUTE),
+)
 
 _BY_IDENTITY = {(kind.api_version, kind.kind): kind for kind in KINDS}
 

@@ -31,18 +31,28 @@ PLANNED: Final = Cause.PLANNED.value
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyTold:
+    """Envoy Gateway's part: the policy that it gets in a storm, by ``name``. ``problem`` is
+    (reason, message) of why it gets none."""
+
+    name: str
+    problem: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Enforcement:
     """Who could hold a limit.
 
     ``told``: whether the operator was told where limiters are. ``replicas`` are those that answer
     and know the tier, ``strangers`` those that answer and do not, ``silent`` the addresses of those
-    that have not answered for some looks.
+    that have not answered for some looks. ``policy`` is None where Envoy Gateway is to hold none.
     """
 
     told: bool = False
     replicas: int = 0
     strangers: int = 0
     silent: tuple[str, ...] = ()
+    policy: PolicyTold | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,12 +83,20 @@ def _enforced(tier: KVCacheTier, seen: Enforcement) -> tuple[bool, str, str]:
             ),
         )
     missing = f" No answer from {counted(len(seen.silent), 'limiter')}: {_named(seen)}."
-    if seen.replicas:
+    if seen.policy is not None and seen.policy.problem is not None:
+        # Somebody counts on it, so that limiters hold the limit elsewhere makes it no less.
+        reason, message = seen.policy.problem
+        held = f" The limit is held by {counted(seen.replicas, 'limiter')} all the same."
+        return False, reason, message + (held if seen.replicas else "")
+    holders = [counted(seen.replicas, "limiter")] if seen.replicas else []
+    if seen.policy is not None:
+        holders.append(f"Envoy Gateway, in requests (BackendTrafficPolicy {seen.policy.name})")
+    if holders:
         return (
             True,
             reasons.ENFORCED,
             (
-                f"In a storm the limit is held by {counted(seen.replicas, 'limiter')}."
+                f"In a storm the limit is held by {' and by '.join(holders)}."
                 + (missing if seen.silent else "")
             ),
         )
@@ -169,9 +177,12 @@ def _limited(tier: KVCacheTier, admission: Mapping[str, Any], *, view: View | No
     offered = view.offered if view is not None else None
     share = f" of the {digits(offered)} that come" if offered else ""
     figures = f"{digits(limit)} tokens/s{share} (engines take {capacity:,} while nothing hits)"
-    status, reason, _ = _enforced(tier, view.enforcement if view else Enforcement())
-    if status:
+    seen = view.enforcement if view else Enforcement()
+    status, reason, _ = _enforced(tier, seen)
+    if tier.spec.admission.enforces and seen.replicas:
         return f"Limiters let in {figures}."
+    if status:
+        return f"Envoy Gateway is told to let in {figures}."
     if reason == reasons.OBSERVE_ONLY:
         return f"In mode Enforce limiters would let in {figures}."
     return f"Nobody is known to hold the limit of {figures}: {reason}."

@@ -124,7 +124,7 @@ class AdmissionWatcher:
             return
         view = replace(
             self._follow(known, tier, limiters.of(key), now=now),
-            enforcement=limiters.enforcement(key),
+            enforcement=replace(limiters.enforcement(key), policy=memory.gateway.told),
         )
         known.looked = now
         memory.view = view

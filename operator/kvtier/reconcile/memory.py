@@ -13,7 +13,8 @@ from kvtier.generation.record import Record
 from kvtier.placement.hysteresis import Shown
 from kvtier.placement.judgement import Judgement
 from kvtier.placement.topology import Engine
-from kvtier.plan.admission import View
+from kvtier.plan.admission import PolicyTold, View
+from kvtier.plan.gateway import Around, Problem
 from kvtier.plan.limiters import Limiters
 from kvtier.plan.observed import (
     ChildKey,
@@ -87,6 +88,24 @@ class PlannedMemory:
     asked: Asked | None = None
     rolled: float | None = None
     gone: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class GatewayMemory:
+    """A tier's BackendTrafficPolicy. ``own`` is what there is of it and ``around`` what stands
+    there too, as read at ``looked`` for the ``generation`` of the spec; ``wrote`` is when it was
+    last written. ``refused`` is what was said against it, for which it is not written again before
+    ``not_before``. Times are monotonic.
+    """
+
+    own: Object | None = None
+    around: Around = field(default_factory=Around)
+    looked: float = float("-inf")
+    generation: object = None
+    wrote: float = float("-inf")
+    refused: Problem | None = None
+    not_before: float = float("-inf")
+    told: PolicyTold | None = None
 
 
 @dataclass(slots=True)
@@ -171,6 +190,7 @@ class TierMemory:
     admission_told: object = None
     """What a reconcile was last asked to write of it."""
     planned: PlannedMemory = field(default_factory=PlannedMemory)
+    gateway: GatewayMemory = field(default_factory=GatewayMemory)
     judged: tuple[Mapping[str, Any], Judgement] | None = None
     """The last judgement, and what was known for it."""
 

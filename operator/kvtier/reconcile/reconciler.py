@@ -31,6 +31,7 @@ from kvtier.plan.verdict import verdict_events
 from kvtier.reconcile.clock import Clock
 from kvtier.reconcile.execute import Executor, Report
 from kvtier.reconcile.fencing import Purger, fences
+from kvtier.reconcile.gateway import GatewayPolicies
 from kvtier.reconcile.generations import events, found_in_pool, look, next_look, sooner
 from kvtier.reconcile.judging import judged
 from kvtier.reconcile.measuring import Measuring
@@ -73,10 +74,12 @@ class EventSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerSettings:
-    """``resync`` is in seconds: how long what sends no event may go unseen."""
+    """``resync`` is in seconds: how long what sends no event may go unseen. ``envoy_gateway``: its
+    policies may be written."""
 
     render: RenderSettings
     resync: float = 300.0
+    envoy_gateway: bool = False
 
 
 class Reconciler:
@@ -116,6 +119,9 @@ class Reconciler:
         self._statuses = StatusWriter(cluster=cluster, leads=leads, metrics=metrics)
         self.memory = Memory()
         self._planned = PlannedWork(memory=self.memory, read=read_limiters, clock=clock)
+        self._gateway = GatewayPolicies(
+            cluster if settings.envoy_gateway else None, leads=leads, clock=clock, metrics=metrics
+        )
 
     async def reconcile(self, key: Key, dirty: frozenset[str]) -> Result:
         """Handle one key of the queue. Raises ApiError for what a later try may mend."""
@@ -240,10 +246,11 @@ class Reconciler:
         )
         judgement = judged(memory, tier, place, others=around)
         admission = self._planned.admission(memory, tier, planned=planned)
+        policy = await self._gateway.look(key, memory, tier, admission)
         changed = await self._write_status(memory, observed, plan, report, judgement, admission)
         told = chosen(before, record, place=place) if recorded else ()
         changes = done(report, tier=tier, new_record=record != before)
-        await self._tell(tier, [*told, *plan.events, *changes, *probed.events])
+        await self._tell(tier, [*told, *plan.events, *changes, *probed.events, *policy.events])
         if recorded:
             await self._tell(tier, events(step.told))
         await self._tell_forced(memory, report)
@@ -259,7 +266,7 @@ class Reconciler:
         count_placed(self._metrics, key, place)
         self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
         memory.note_waiting(plan.ranks, now=self._clock.monotonic())
-        plan = probed.sooner(plan)
+        plan = policy.sooner(probed.sooner(plan))
         if recorded:
             purges = await self._purger.work(
                 memory, tier, record, states=states, now=self._clock.monotonic()
@@ -335,6 +342,7 @@ class Reconciler:
         """Say that the spec is not accepted; nothing that runs is touched."""
         body = memory.body
         assert body is not None
+        await self._gateway.withdraw(memory, body)
         report, wait, before = Report(), None, body.get("status") or {}
         if ranks is not None:
             namespace, now = body["metadata"]["namespace"], self._clock.now()

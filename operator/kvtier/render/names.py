@@ -43,6 +43,11 @@ def limiter_name(tier: str) -> str:
     return f"{tier}-limiter"
 
 
+def policy_name(tier: str) -> str:
+    """BackendTrafficPolicy by which Envoy Gateway holds the limit in a storm."""
+    return f"{tier}-admission"
+
+
 def engine_secret_name(tier: str, generation: str) -> str:
     """Secret that engines mount."""
     return f"{tier}-engine-{generation}"

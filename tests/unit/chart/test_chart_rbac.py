@@ -20,6 +20,7 @@ ROLES = [
     ("Role", "kvtier-lease"),
 ]
 READ = {"get", "list", "watch"}
+GATEWAY_VERBS = ("get", "list", "create", "patch", "delete")
 
 
 def rights(rules: list[dict[str, Any]]) -> dict[tuple[str, str], set[str]]:
@@ -48,7 +49,11 @@ def documented(role: str) -> dict[tuple[str, str], set[str]]:
 
 @pytest.mark.parametrize(
     ("case", "values"),
-    [("rbac", ()), ("rbac-namespaced", ("--set", "watchNamespaces={prefill-a,prefill-b}"))],
+    [
+        ("rbac", ()),
+        ("rbac-namespaced", ("--set", "watchNamespaces={prefill-a,prefill-b}")),
+        ("rbac-envoy-gateway", ("--set", "envoyGateway.enabled=true")),
+    ],
 )
 def test_roles_and_bindings_are_those_that_were_reviewed(
     helm: Helm, case: str, values: tuple[str, ...]
@@ -82,6 +87,28 @@ def test_no_right_is_a_wildcard_or_lets_the_controller_raise_its_own(
         assert "*" not in {group, resource, *verbs}
         assert not verbs & {"bind", "escalate", "impersonate", "deletecollection"}
         assert group != "rbac.authorization.k8s.io"
+
+
+def test_with_envoy_gateway_it_may_write_policies_and_read_routes_and_no_more(helm: Helm) -> None:
+    objects = helm.objects("--set", "envoyGateway.enabled=true")
+    more = rights(objects["ClusterRole", "kvtier-tiers"]["rules"])
+    assert {each: more.pop(each) for each in more.keys() - documented("tiers").keys()} == {
+        ("gateway.envoyproxy.io", "backendtrafficpolicies"): {*GATEWAY_VERBS},
+        ("gateway.networking.k8s.io", "httproutes"): {"get"},
+    }
+    assert more == rights(helm.objects()["ClusterRole", "kvtier-tiers"]["rules"])
+    (container,) = objects["Deployment", "kvtier"]["spec"]["template"]["spec"]["containers"]
+    without = helm.objects()["Deployment", "kvtier"]["spec"]["template"]["spec"]["containers"]
+    assert {*container["args"]} - {*without[0]["args"]} == {"--envoy-gateway"}
+
+
+def test_the_page_explains_what_envoy_gateway_adds(helm: Helm) -> None:
+    page = INSTALL_PAGE.read_text()
+    rows = re.findall(r"^\| (gateway\.\S+) \| (\S+) \| ([^|]+) \| \S[^|]+ \|$", page, re.MULTILINE)
+    assert {(group, name): {*verbs.split(", ")} for group, name, verbs in rows} == {
+        ("gateway.envoyproxy.io", "backendtrafficpolicies"): {*GATEWAY_VERBS},
+        ("gateway.networking.k8s.io", "httproutes"): {"get"},
+    }
 
 
 def test_secrets_are_never_listed_or_watched(helm: Helm) -> None:

@@ -52,8 +52,9 @@ class PlainRecorder:
 class Operator:
     """One operator process; ``restart`` loses everything that it had in memory."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: FakeClock, *, envoy_gateway: bool = False) -> None:
         self.clock = clock
+        self.envoy_gateway = envoy_gateway
         self.cluster = FakeCluster(clock=clock)
         self.stores = FakeStores()
         self.leads = True
@@ -71,7 +72,9 @@ class Operator:
             connect=self.stores.connect,
             recorder=self.recorder,
             settings=ReconcilerSettings(
-                render=RenderSettings(probe_image="example.org/kvtier:1"), resync=RESYNC
+                render=RenderSettings(probe_image="example.org/kvtier:1"),
+                resync=RESYNC,
+                envoy_gateway=self.envoy_gateway,
             ),
             clock=self.clock,
             metrics=self.metrics,

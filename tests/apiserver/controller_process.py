@@ -61,7 +61,11 @@ class Controller:
 
 @contextmanager
 def controller(
-    server: ApiServer, tmp_path: Path, *, lease: str = "kvtier", kubeconfig: Path | None = None
+    server: ApiServer,
+    tmp_path: Path,
+    *arguments: str,
+    lease: str = "kvtier",
+    kubeconfig: Path | None = None,
 ) -> Iterator[Controller]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -75,6 +79,7 @@ def controller(
                 f"--listen=127.0.0.1:{port}",
                 "--lease-namespace=default",
                 f"--lease-name={lease}",
+                *arguments,
             ],
             env={"KUBECONFIG": str(kubeconfig or server.kubeconfig), "PATH": "/usr/bin:/bin"},
             stdout=output,

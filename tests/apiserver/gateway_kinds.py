@@ -37,18 +37,23 @@ def teach(apiserver: ApiServer) -> None:
     assert waited.code == 0, waited.message
 
 
-def _crd_files() -> list[Path]:
-    """The CRDs of Envoy Gateway, and of the Gateway API that its go.mod names."""
+def gateway_api() -> Path:
+    """The module of the Gateway API that Envoy Gateway's go.mod names."""
     envoy_gateway = go_module(ENVOY_GATEWAY, checksum=ENVOY_GATEWAY_SUM)
     named = re.search(rf"^\s{GATEWAY_API} (\S+)", (envoy_gateway / "go.mod").read_text(), re.M)
     assert named
     pattern = rf"^{GATEWAY_API} {re.escape(named[1])} (\S+)$"
     checksum = re.search(pattern, (envoy_gateway / "go.sum").read_text(), re.M)
     assert checksum
-    gateway_api = go_module(f"{GATEWAY_API}@{named[1]}", checksum=checksum[1])
+    return go_module(f"{GATEWAY_API}@{named[1]}", checksum=checksum[1])
+
+
+def _crd_files() -> list[Path]:
+    """The CRDs of both."""
+    envoy_gateway = go_module(ENVOY_GATEWAY, checksum=ENVOY_GATEWAY_SUM)
     found = []
     for name, folder in CRDS.items():
         plural, group = name.split(".", 1)
-        module = envoy_gateway if folder == GENERATED else gateway_api
+        module = envoy_gateway if folder == GENERATED else gateway_api()
         found.append(module / folder / f"{group}_{plural}.yaml")
     return found

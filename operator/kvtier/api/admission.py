@@ -1,6 +1,7 @@
 """``spec.admission``: how much is let in while the tier is cold. None of it is identity."""
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field, JsonValue
 
@@ -25,7 +26,7 @@ def _share(*, above_zero: bool) -> list[dict[str, JsonValue]]:
 
 
 class EnvoyGateway(Model):
-    routes: list[Subdomain] = Field(
+    routes: list[Annotated[Subdomain, Field(description="Name of an HTTPRoute.")]] = Field(
         min_length=1,
         max_length=MAX_ROUTES,
         description="The HTTPRoutes that lead to the engines, in the tier's namespace.",

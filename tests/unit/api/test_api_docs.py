@@ -22,6 +22,7 @@ LINK = {"domain": "zone", "bitsPerSecond": "25G", "roundTrip": "50us"}
 
 # Another value for each field, in place of the smallest tier's.
 EDITS: dict[str, Any] = {
+    "admission.envoyGateway": {"routes": ["chat"], "replicas": 2},
     "model.name": "other",
     "model.revision": "other",
     "model.kvCacheDtype": "float16",

@@ -1,5 +1,6 @@
 """Routes, policies and storms around a tier on fakes, for tests of Envoy Gateway's policy."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,6 +50,12 @@ def said(kind: str, status: str, reason: str, message: str = "why.") -> dict[str
     condition = {"type": kind, "status": status, "reason": reason, "message": message}
     gateway = {"ancestorRef": ref("Gateway", "edge"), "controllerName": "envoy"}
     return {"status": {"ancestors": [{**gateway, "conditions": [condition]}]}}
+
+
+def changed(**admission: Any) -> dict[str, Any]:
+    tier_spec = copy.deepcopy(BY_GATEWAY)
+    tier_spec["admission"] |= admission
+    return tier_spec
 
 
 class ByGateway(Admitted):

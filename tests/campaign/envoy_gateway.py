@@ -98,7 +98,7 @@ def binary() -> Path:
         half = built.with_suffix(".half")
         built.parent.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
-            ["go", "build", "-trimpath", "-mod=readonly", "-o", str(half), "./cmd/envoy-gateway"],
+            ["go", "build", "-mod=readonly", "-o", str(half), "./cmd/envoy-gateway"],
             cwd=source,
             capture_output=True,
             text=True,

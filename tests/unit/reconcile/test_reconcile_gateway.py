@@ -111,6 +111,13 @@ async def test_below_a_request_a_second_the_bucket_is_of_a_minute_and_written_se
     assert found.rule() == {"requests": 15, "unit": "Minute"}
 
 
+async def test_a_limit_that_is_told_while_all_is_let_in_is_none(clock: FakeClock) -> None:
+    found = await by_gateway(clock)
+    found.storm(8000.0, state="Open")
+    await found.steps(3)
+    assert found.writes() == []
+
+
 async def test_in_observe_nothing_is_asked_or_written(clock: FakeClock) -> None:
     found = await by_gateway(clock, changed(mode="Observe"))
     asked = found.asked()

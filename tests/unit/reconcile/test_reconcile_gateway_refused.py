@@ -250,3 +250,17 @@ async def test_an_api_server_that_fails_costs_nothing_but_time(clock: FakeClock)
     await found.steps(3)
     assert found.policy is None
     assert found.enforced() == ("True", "Enforced")
+
+
+async def test_a_policy_whose_answer_was_lost_is_found_and_not_made_again(
+    clock: FakeClock,
+) -> None:
+    found = await by_gateway(clock)
+    lost = Unavailable(status=0, reason="Timeout", message="no answer")
+    found.operator.cluster.fail(lost, verb="create", kind=TRAFFIC_POLICY, when="after")
+    found.storm(8000.0)
+    await found.steps(2)
+    assert found.writes() == ["create"]
+    found.open()
+    await found.steps(2)
+    assert found.policy is None

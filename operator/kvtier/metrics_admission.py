@@ -3,28 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge
-
 from kvtier.admission.storm import State
 from kvtier.plan.admission import View
-
-_TIER = ("namespace", "tier")
+from kvtier.series import Series
 
 
 class AdmissionMetrics:
     """Part of ``Metrics``. A figure that is not known has no series."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._state = Gauge(
-            "kvtier_admission_state",
-            "1 for the state that a tier's admission is in.",
-            [*_TIER, "state"],
-            registry=registry,
+    def __init__(self, tiers: Series) -> None:
+        gauge = tiers.gauge
+        self._state = gauge(
+            "kvtier_admission_state", "1 for the state that a tier's admission is in.", "state"
         )
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(name, text, _TIER, registry=registry)
-
+        self._hit_ratio = gauge(
+            "kvtier_tier_hit_ratio", "Share of prompt tokens that the tier's hits spare engines."
+        )
         self._capacity = gauge(
             "kvtier_admission_zero_hit_capacity_tokens_per_second",
             "Prompt tokens/s that a tier's Ready engines take while nothing hits.",
@@ -59,11 +53,6 @@ class AdmissionMetrics:
             "kvtier_admission_policy_requests_per_second",
             "Requests/s that Envoy Gateway is told to let each Envoy pass; no series without one.",
         )
-        self._gauges = (
-            self._policy,
-            *(self._capacity, self._factor, self._queued, self._required),
-            *(self._offered, self._limit, self._replicas, self._enforces),
-        )
 
     def show(
         self,
@@ -75,32 +64,19 @@ class AdmissionMetrics:
         enforces: bool,
     ) -> None:
         """``admission`` is what the status says, or will say."""
-        self._enforces.labels(namespace, tier).set(enforces)
+        key = (namespace, tier)
+        self._enforces.set(key, enforces)
         for state in State:
-            shown = admission["state"] == state
-            self._state.labels(namespace, tier, state.value).set(shown)
-        figures = (
-            (self._capacity, admission.get("zeroHitTokensPerSecond")),
-            (self._factor, admission.get("stormFactor")),
-            (self._queued, admission.get("maxQueuedTokens")),
-            (self._required, admission.get("requiredEngines")),
-            (self._offered, view.offered),
-            (self._limit, view.limit),
-            (self._replicas, view.enforcement.replicas),
-        )
-        for gauge, figure in figures:
-            if figure is None:
-                gauge.remove_by_labels({"namespace": namespace, "tier": tier})
-            else:
-                gauge.labels(namespace, tier).set(figure)
+            self._state.set(key, admission["state"] == state, state.value)
+        self._hit_ratio.set(key, view.hit)
+        self._capacity.set(key, admission.get("zeroHitTokensPerSecond"))
+        self._factor.set(key, admission.get("stormFactor"))
+        self._queued.set(key, admission.get("maxQueuedTokens"))
+        self._required.set(key, admission.get("requiredEngines"))
+        self._offered.set(key, view.offered)
+        self._limit.set(key, view.limit)
+        self._replicas.set(key, view.enforcement.replicas)
 
     def show_policy(self, namespace: str, tier: str, *, rate: float | None) -> None:
         """``rate`` is what the tier's BackendTrafficPolicy says, None without one."""
-        if rate is None:
-            self._policy.remove_by_labels({"namespace": namespace, "tier": tier})
-        else:
-            self._policy.labels(namespace, tier).set(rate)
-
-    def forget_tier(self, labels: dict[str, str]) -> None:
-        for gauge in (self._state, *self._gauges):
-            gauge.remove_by_labels(labels)
+        self._policy.set((namespace, tier), rate)

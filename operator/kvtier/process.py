@@ -26,6 +26,7 @@ from kvtier.reconcile.limiters import LimiterReader
 from kvtier.reconcile.memory import Key, Memory
 from kvtier.reconcile.planned import ReadLimiters
 from kvtier.reconcile.queue import KeyedQueue, Pace
+from kvtier.reconcile.ranks import RankWatcher
 from kvtier.reconcile.reconciler import Reconciler, ReconcilerSettings
 from kvtier.redact import redact
 from kvtier.render.render import RenderSettings
@@ -91,7 +92,12 @@ async def run_controller(options: Options) -> int:
 
     async with (
         connect(on_request=on_request) as cluster,
-        serve(listen=options.listen, registry=metrics.registry, is_ready=ready.is_set),
+        serve(
+            listen=options.listen,
+            registry=metrics.process,
+            tiers=metrics.tiers,
+            is_ready=ready.is_set,
+        ),
     ):
         stop = asyncio.Event()
         _stop_on_signals(stop)
@@ -177,6 +183,14 @@ async def _lead(
             metrics=metrics,
         ).run(stop)
     )
+    asking = asyncio.create_task(
+        RankWatcher(
+            memory=reconciler.memory,
+            connect=connector(connect_seconds=STORE_TIMEOUT, reply_seconds=STORE_TIMEOUT),
+            clock=SystemClock(),
+            metrics=metrics,
+        ).run(stop)
+    )
     watching = asyncio.create_task(
         watch(watcher, cluster=cluster, namespaces=options.namespaces, ready=ready, stop=stop)
     )
@@ -193,7 +207,7 @@ async def _lead(
         ready.clear()
         stop.set()
         queue.stop()
-        others = (signals, observing, admitting)
+        others = (signals, observing, admitting, asking)
         for task in others:
             task.cancel()
         await asyncio.gather(watching, working, *others, return_exceptions=True)

@@ -26,7 +26,7 @@ PURE += tuple(
         *("status_generations", "status_report", "trial_report"),
     )
 )
-PURE += tuple(f"engines/{name}.py" for name in ("endpoint", "exposition", "hits", "rates"))
+PURE += tuple(f"engines/{name}.py" for name in ("endpoint", "exposition", "hits", "loads", "rates"))
 PURE += ("limiter/tokens.py",)
 PURE += tuple(f"probe/{name}.py" for name in ("config", "rates", "result"))
 IMPURE_MODULES = {"aiohttp", "asyncio", "kopf", "kubernetes", "random", "secrets"}

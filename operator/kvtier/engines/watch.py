@@ -5,7 +5,7 @@ It asks the API server for nothing: the engines are those that the reconciler ha
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from kvtier.breakeven.observed import SeenRate, hold, slowest
 from kvtier.breakeven.rates import prefill_rate
 from kvtier.engines.endpoint import Endpoint
 from kvtier.engines.exposition import Counters, parse
+from kvtier.engines.loads import failed_loads, more
 from kvtier.engines.rates import WINDOW, Bounds, Work, between, bounds, together
 from kvtier.metrics import Metrics
 from kvtier.placement.topology import Engine, evenly
@@ -41,6 +42,26 @@ class _Reading:
     at: float = 0.0
     failures: int = 0
     skip: int = 0
+    failed: float | None = None
+    """Chunks that it could not load, None where it does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one text tells: the counters of an engine, chunks that could not be loaded."""
+
+    counters: Counters | None = None
+    failed: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Whether an engine ``gave`` figures, None if it was not its turn; what it did since the last
+    time, and how many chunks it could not load."""
+
+    gave: bool | None = None
+    work: Work | None = None
+    failed: float | None = None
 
 
 @dataclass(slots=True)
@@ -64,9 +85,7 @@ class EngineWatcher:
         clock: Clock,
         metrics: Metrics,
         jitter: Callable[[], float],
-        apart: Callable[[Callable[[str], Counters | None], str], Awaitable[Counters | None]] = (
-            asyncio.to_thread
-        ),
+        apart: Callable[[Callable[[str], _Told], str], Awaitable[_Told]] = asyncio.to_thread,
     ) -> None:
         self._memory = memory
         self._read = read
@@ -115,46 +134,57 @@ class EngineWatcher:
         if self._memory.find(key) is not memory:
             # Deleted meanwhile: no series of it may come back.
             return
-        for answered, _ in found:
-            if answered is not None:
-                self._metrics.count_engine_scrape(*key, result="success" if answered else "error")
+        self._count(key, found)
         now = self._clock.monotonic()
         memory.tokens = _tokens(
-            [work for _, work in found if work is not None],
+            [each.work for each in found if each.work is not None],
             seconds=0.0 if tier.looked is None else now - tier.looked,
             ready=sum(each.ready for each in memory.engines.values()),
         )
         tier.looked = now
-        tier.work += [(now, work) for _, work in found if work is not None]
+        tier.work += [(now, each.work) for each in found if each.work is not None]
         tier.work = [(at, work) for at, work in tier.work if now - at <= WINDOW]
         whole = together(work for _, work in tier.work)
         shown = bounds(whole) if whole is not None else None
         if shown is not None:
-            self._metrics.set_observed_rate(*key, at_least=shown.at_least, at_most=shown.at_most)
+            self._metrics.engines.set_rate(*key, at_least=shown.at_least, at_most=shown.at_most)
             self._take(key, memory, shown, now=now)
 
-    async def _ask(self, tier: _Tier, engine: Engine) -> tuple[bool | None, Work | None]:
-        """Whether the engine gave figures, None if it was not its turn; and what it did."""
+    def _count(self, key: Key, found: Iterable[_Answer]) -> None:
+        metrics = self._metrics.engines
+        for each in found:
+            if each.gave is not None:
+                metrics.count_scrape(*key, result="success" if each.gave else "error")
+            if each.work is not None:
+                prompt, computed = each.work.prompt, each.work.computed
+                metrics.count_tokens(*key, prompt=prompt, recomputed=computed)
+            if each.failed is not None:
+                metrics.count_failed_loads(*key, chunks=each.failed)
+
+    async def _ask(self, tier: _Tier, engine: Engine) -> _Answer:
         assert engine.metrics is not None
         last = tier.readings.get(engine.name)
         if last is None or last.endpoint != engine.metrics:
             last = tier.readings[engine.name] = _Reading(engine.metrics)
         if last.skip:
             last.skip -= 1
-            return None, None
+            return _Answer()
         text = await self._read(engine.metrics)
         at = self._clock.monotonic()
         # Of many engines at once it takes long enough to keep a Lease from being renewed.
-        counters = None if text is None else await self._apart(parse, text)
-        if counters is None:
+        told = _Told() if text is None else await self._apart(_read, text)
+        if told == _Told():
             last.skip = min(2**last.failures, MOST_SKIPPED)
             last.failures += 1
-            return False, None
-        before, since = last.counters, last.at
-        last.counters, last.at, last.failures = counters, at, 0
-        if before is None:
-            return True, None
-        return True, between(before, counters, seconds=at - since)
+            return _Answer(gave=False)
+        before, since, failed = last.counters, last.at, None
+        if told.failed is not None:
+            failed = more(last.failed, told.failed)
+        last.counters, last.at, last.failures, last.failed = told.counters, at, 0, told.failed
+        work = None
+        if before is not None and told.counters is not None:
+            work = between(before, told.counters, seconds=at - since)
+        return _Answer(gave=True, work=work, failed=failed)
 
     def _take(self, key: Key, memory: TierMemory, shown: Bounds, *, now: float) -> None:
         """Hold it against what was known; the tier is looked at again only if that moves."""
@@ -175,6 +205,10 @@ class EngineWatcher:
         if seen != memory.seen:
             memory.seen = seen
             self._changed(key)
+
+
+def _read(text: str) -> _Told:
+    return _Told(counters=parse(text), failed=failed_loads(text))
 
 
 def _tokens(work: list[Work], *, seconds: float, ready: int) -> TokenSignal | None:

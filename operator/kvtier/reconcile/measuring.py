@@ -7,11 +7,13 @@ from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
 from kvtier.generation.acl import fenced_tokens
 from kvtier.generation.case import Fences
+from kvtier.generation.entry import GenerationState
 from kvtier.generation.identity import identity
 from kvtier.generation.record import Record
 from kvtier.generation.step import Step
 from kvtier.metrics_generations import STAGES, GenerationMetrics
 from kvtier.plan.pool_findings import drifted, unreadable
+from kvtier.plan.probing import seconds_of
 from kvtier.reconcile.fencing import EMPTYING, Purges
 from kvtier.reconcile.memory import Key, TierMemory
 
@@ -83,4 +85,10 @@ class Measuring:
             unproven=len(fences.ranks - proven) if any(fenced_tokens(record)) else 0,
             drifted=len(drifted(identity(tier.spec, version=record.identity_version), pods)),
             unreadable=len(unreadable(record, pods)),
+            drain_seconds=tier.spec.rollout.drain_seconds,
+            drains_since={
+                entry.id: seconds_of(entry.since)
+                for entry in record.generations
+                if entry.state is GenerationState.DRAINING and entry.since
+            },
         )

@@ -129,6 +129,8 @@ class TierMemory:
     tls: TlsFacts | None = None
     tls_secret: str | None = None
     """The Secret that ``tls`` was read of; None: it is to be read again."""
+    ca: str | None = None
+    """Whom sessions with ranks trust (PEM), as of the last reconcile."""
     served_until: dict[int, float] = field(default_factory=dict)
     """By rank: when the certificate ends that it last served, in seconds since the epoch."""
     proven: dict[int, str] = field(default_factory=dict)

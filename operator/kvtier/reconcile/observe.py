@@ -179,7 +179,7 @@ class Observer:
         """Ask the running ranks that are not proven to be as wanted. ``now`` is monotonic."""
         wanted = valkey_settings(tier.spec).live
         credentials = Credentials(username=OPERATOR_USER, password=record.operator_token)
-        ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
+        ca = memory.ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
 
         async def ask(state: RankState) -> None:
             address = rank_address(tier, state, ca=ca)

@@ -125,7 +125,7 @@ class Prober:
             progress.requeue_after = max(POLL_SECONDS, error.retry_after or 0.0)
         link = memory.link = progress.link or memory.link
         if link is not None:
-            self._metrics.set_probed(
+            self._metrics.verdict.set_probed(
                 *key,
                 bytes_per_second=link.bytes_per_second,
                 round_trip=link.round_trip_seconds,
@@ -297,11 +297,17 @@ class Prober:
         results, memory.results = memory.results, []
         for each in results:
             trouble = each.trouble
-            self._metrics.count_probe(namespace, name, result="error" if trouble else "success")
+            self._metrics.verdict.count_probe(
+                namespace, name, result="error" if trouble else "success"
+            )
             if trouble:
                 text = f"The probe has no figure {trouble}."
                 progress.events.append(EventSpec(EventType.WARNING, reasons.PROBE_FAILED, text))
         link = slowest(results)
+        for each in results:
+            if link is not None and each.link == link and not isinstance(each.found, str):
+                ranks = [(of.rank, of.bytes_per_second, of.round_trip) for of in each.found.ranks]
+                self._metrics.ranks.show_probed(namespace, name, ranks=ranks)
         if link is None:
             memory.failures += 1
             memory.not_before = monotonic + retry_in(memory.failures)

@@ -42,10 +42,10 @@ from kvtier.reconcile.planned import PlannedWork, ReadLimiters
 from kvtier.reconcile.probing import Prober
 from kvtier.reconcile.queue import Result
 from kvtier.reconcile.record import RecordLost, is_recorded, resolve, secret_names, unread_names
+from kvtier.reconcile.showing import show, show_ranks
 from kvtier.reconcile.statuses import StatusWriter
 from kvtier.reconcile.telling import (
     chosen,
-    count_placed,
     done,
     lost_and_back,
     newly_found,
@@ -261,10 +261,7 @@ class Reconciler:
             await self._tell(tier, newly_found(tier.status, around))
             was = tier.status.get("admission") or {}
             await self._tell(tier, storm_events(tier, was, admission, view=memory.view))
-        self._count_ranks(key, plan.ranks)
-        self._metrics.set_findings(*key, findings=judgement.findings)
-        count_placed(self._metrics, key, place)
-        self._metrics.set_certificate_expiry(*key, ends=memory.certificate_ends(plan.ranks))
+        show(self._metrics, key, memory, tier, ranks=plan.ranks, judgement=judgement, place=place)
         memory.note_waiting(plan.ranks, now=self._clock.monotonic())
         plan = policy.sooner(probed.sooner(plan))
         if recorded:
@@ -276,9 +273,6 @@ class Reconciler:
                 memory, key, tier, record, purges, fences(memory, tier, record, states=states)
             )
         return self._next(memory, plan, report)
-
-    def _count_ranks(self, key: Key, ranks: Sequence[RankState]) -> None:
-        self._metrics.set_tier(*key, ranks=len(ranks), ready=sum(state.ready for state in ranks))
 
     def _lack_pods(self, memory: TierMemory, states: Sequence[RankState]) -> bool:
         """Whether ranks have been without a pod for longer than making one takes."""
@@ -351,7 +345,7 @@ class Reconciler:
             lost = lost_pods(ranks, nodes=memory.nodes, now=now)
             await self._executor.free(lost, namespace=namespace, report=report)
             wait = look_again(ranks, nodes=memory.nodes, now=now)
-            self._count_ranks((namespace, body["metadata"]["name"]), ranks)
+            show_ranks(self._metrics, (namespace, body["metadata"]["name"]), ranks)
             memory.note_waiting(ranks, now=self._clock.monotonic())
         status = refused(
             body, reason=reason, message=message, now=self._now(), ranks=ranks, nodes=memory.nodes

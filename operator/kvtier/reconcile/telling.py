@@ -6,14 +6,13 @@ from kvtier.api import reasons
 from kvtier.api.types import KVCacheTier
 from kvtier.cluster.protocol import TIER, Object
 from kvtier.generation.record import Record
-from kvtier.metrics import Metrics
 from kvtier.placement.findings import Finding, named
 from kvtier.placement.topology_checks import Placed
 from kvtier.plan.observed import EventSpec, EventType, Plan, RankState
 from kvtier.plan.rank_events import rank_events
 from kvtier.plan.status import Outcome
 from kvtier.reconcile.execute import Report
-from kvtier.reconcile.memory import Key, TierMemory
+from kvtier.reconcile.memory import TierMemory
 from kvtier.render.names import acl_name
 
 
@@ -46,17 +45,6 @@ def chosen(before: Record, record: Record, *, place: Placed | None) -> tuple[Eve
         f"The ranks belong in {record.domain}: {inside} of {len(ready)} Ready engines are there."
     )
     return (EventSpec(EventType.NORMAL, reasons.DOMAIN_CHOSEN, message),)
-
-
-def count_placed(metrics: Metrics, key: Key, place: Placed | None) -> None:
-    """The tier's place as metrics."""
-    if place is not None:
-        metrics.set_placement(
-            *key,
-            engines=sum(engine.ready for engine in place.topology.engines),
-            engines_outside=len(place.engines_outside),
-            ranks_outside=len(place.ranks_outside),
-        )
 
 
 def done(report: Report, *, tier: KVCacheTier, new_record: bool = False) -> list[EventSpec]:

@@ -1,0 +1,151 @@
+"""Metrics of single ranks: what their servers tell of themselves, and what probes found."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kvtier.series import Labels, Series
+
+DENIED = {"auth": "acl_access_denied_auth", "command": "acl_access_denied_cmd"}
+DENIED |= {"key": "acl_access_denied_key"}
+"""Reasons for which a server refuses, and what INFO calls them."""
+SECTIONS = ("server", "clients", "memory", "stats", "keyspace")
+"""Those of INFO that the figures come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFigures:
+    """One rank's INFO. What a server counts it counts since its start. Bytes, seconds."""
+
+    uptime: int
+    used_bytes: int
+    max_bytes: int
+    keys: int
+    clients: int
+    evicted: int
+    hits: int
+    misses: int
+    input_bytes: int
+    output_bytes: int
+    denied: Mapping[str, int]
+
+
+def figures(info: Mapping[str, str]) -> RankFigures:
+    """Of the fields of INFO; what is missing or no number counts as 0."""
+
+    def number(name: str) -> int:
+        return _number(info.get(name, ""))
+
+    return RankFigures(
+        uptime=number("uptime_in_seconds"),
+        used_bytes=number("used_memory"),
+        max_bytes=number("maxmemory"),
+        keys=sum(_keys(text) for name, text in info.items() if _is_database(name)),
+        clients=number("connected_clients"),
+        evicted=number("evicted_keys"),
+        hits=number("keyspace_hits"),
+        misses=number("keyspace_misses"),
+        input_bytes=number("total_net_input_bytes"),
+        output_bytes=number("total_net_output_bytes"),
+        denied={reason: number(name) for reason, name in DENIED.items()},
+    )
+
+
+class RankMetrics:
+    """Part of ``Metrics``; a rank that does not answer has ``kvtier_rank_up`` 0, and no figures."""
+
+    def __init__(self, tiers: Series) -> None:
+        def gauge(name: str, text: str) -> None:
+            self._figures[name] = tiers.gauge(f"kvtier_rank_{name}", text, "rank")
+
+        def counter(name: str, text: str) -> None:
+            self._figures[name] = tiers.counter(f"kvtier_rank_{name}", text, "rank")
+
+        self._figures = {
+            "up": tiers.gauge(
+                "kvtier_rank_up", "1 for a rank whose server answers the operator, else 0.", "rank"
+            )
+        }
+        gauge("uptime_seconds", "Seconds since a rank's server started.")
+        gauge("used_bytes", "Bytes of memory that a rank's server has allocated.")
+        gauge("max_bytes", "Bytes of memory from which on a rank evicts.")
+        gauge("keys", "Keys that a rank holds.")
+        gauge("clients", "Sessions that are open with a rank, the operator's own included.")
+        counter("evicted_keys", "Keys that a rank evicted to make room.")
+        counter("keyspace_hits", "Look-ups of keys that a rank had.")
+        counter("keyspace_misses", "Look-ups of keys that a rank did not have.")
+        counter("input_bytes", "Bytes that a rank received.")
+        counter("output_bytes", "Bytes that a rank sent.")
+        self._denied = tiers.counter(
+            "kvtier_rank_denied",
+            "What a rank refused by its ACL (auth, command, key).",
+            *("rank", "reason"),
+        )
+        self._asked = tiers.gauge(
+            "kvtier_rank_asked_timestamp_seconds",
+            "When all ranks of a tier were last asked, in seconds since the epoch.",
+        )
+        self._rate = tiers.gauge(
+            "kvtier_probe_rank_bytes_per_second",
+            "Bandwidth from a rank into an engine's node, as last probed.",
+            "rank",
+        )
+        self._round_trip = tiers.gauge(
+            "kvtier_probe_rank_round_trip_seconds",
+            "Round trip from an engine's node to a rank, as last probed.",
+            "rank",
+        )
+
+    def show(
+        self, namespace: str, tier: str, *, ranks: Mapping[int, RankFigures | None], at: float
+    ) -> None:
+        """All ranks of a tier, None for one that did not answer; ``at`` is in seconds since the
+        epoch."""
+        key = (namespace, tier)
+        answered = {(str(rank),): found for rank, found in ranks.items() if found is not None}
+        up = {(str(rank),): found is not None for rank, found in ranks.items()}
+        values: dict[str, Mapping[Labels, float]] = {
+            "uptime_seconds": {rank: found.uptime for rank, found in answered.items()},
+            "used_bytes": {rank: found.used_bytes for rank, found in answered.items()},
+            "max_bytes": {rank: found.max_bytes for rank, found in answered.items()},
+            "keys": {rank: found.keys for rank, found in answered.items()},
+            "clients": {rank: found.clients for rank, found in answered.items()},
+            "evicted_keys": {rank: found.evicted for rank, found in answered.items()},
+            "keyspace_hits": {rank: found.hits for rank, found in answered.items()},
+            "keyspace_misses": {rank: found.misses for rank, found in answered.items()},
+            "input_bytes": {rank: found.input_bytes for rank, found in answered.items()},
+            "output_bytes": {rank: found.output_bytes for rank, found in answered.items()},
+            "up": up,
+        }
+        for name, series in self._figures.items():
+            series.replace(key, values[name])
+        self._denied.replace(
+            key,
+            {
+                (*rank, reason): count
+                for rank, found in answered.items()
+                for reason, count in found.denied.items()
+            },
+        )
+        self._asked.set(key, at)
+
+    def show_probed(
+        self, namespace: str, tier: str, *, ranks: Sequence[tuple[int, float, float]]
+    ) -> None:
+        """Of each rank its number, bytes/s and round trip in seconds, as the last probe found."""
+        key = (namespace, tier)
+        self._rate.replace(key, {(str(rank),): rate for rank, rate, _ in ranks})
+        self._round_trip.replace(key, {(str(rank),): seconds for rank, _, seconds in ranks})
+
+
+def _is_database(name: str) -> bool:
+    return name.startswith("db") and name[2:].isdigit()
+
+
+def _keys(text: str) -> int:
+    """Of ``keys=3,expires=0,avg_ttl=0``."""
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    return _number(fields.get("keys", ""))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0

@@ -2,51 +2,50 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from kvtier.series import Labels, Series
+from kvtier.series import Family, Labels, Series
 
-DENIED = {"auth": "acl_access_denied_auth", "command": "acl_access_denied_cmd"}
-DENIED |= {"key": "acl_access_denied_key"}
+DENIED: Final = {
+    "auth": "acl_access_denied_auth",
+    "command": "acl_access_denied_cmd",
+    "key": "acl_access_denied_key",
+}
 """Reasons for which a server refuses, and what INFO calls them."""
-SECTIONS = ("server", "clients", "memory", "stats", "keyspace")
+SECTIONS: Final = ("server", "clients", "memory", "stats", "keyspace")
 """Those of INFO that the figures come from."""
+
+
+FIELDS: Final = {
+    "uptime_seconds": "uptime_in_seconds",
+    "used_bytes": "used_memory",
+    "max_bytes": "maxmemory",
+    "clients": "connected_clients",
+    "evicted_keys": "evicted_keys",
+    "keyspace_hits": "keyspace_hits",
+    "keyspace_misses": "keyspace_misses",
+    "input_bytes": "total_net_input_bytes",
+    "output_bytes": "total_net_output_bytes",
+}
+"""By metric, without ``kvtier_rank_``, the field of INFO; ``keys`` are added up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankFigures:
-    """One rank's INFO. What a server counts it counts since its start. Bytes, seconds."""
+    """One rank's INFO: ``values`` by the names of ``FIELDS`` and ``keys``, ``denied`` by reason.
+    What a server counts it counts since its start."""
 
-    uptime: int
-    used_bytes: int
-    max_bytes: int
-    keys: int
-    clients: int
-    evicted: int
-    hits: int
-    misses: int
-    input_bytes: int
-    output_bytes: int
-    denied: Mapping[str, int]
+    values: Mapping[str, float]
+    denied: Mapping[str, float]
 
 
 def figures(info: Mapping[str, str]) -> RankFigures:
     """Of the fields of INFO; what is missing or no number counts as 0."""
-
-    def number(name: str) -> int:
-        return _number(info.get(name, ""))
-
+    values = {name: _number(info.get(field, "")) for name, field in FIELDS.items()}
+    keys = sum(_keys(text) for name, text in info.items() if _is_database(name))
     return RankFigures(
-        uptime=number("uptime_in_seconds"),
-        used_bytes=number("used_memory"),
-        max_bytes=number("maxmemory"),
-        keys=sum(_keys(text) for name, text in info.items() if _is_database(name)),
-        clients=number("connected_clients"),
-        evicted=number("evicted_keys"),
-        hits=number("keyspace_hits"),
-        misses=number("keyspace_misses"),
-        input_bytes=number("total_net_input_bytes"),
-        output_bytes=number("total_net_output_bytes"),
-        denied={reason: number(name) for reason, name in DENIED.items()},
+        values={**values, "keys": keys},
+        denied={reason: _number(info.get(field, "")) for reason, field in DENIED.items()},
     )
 
 
@@ -54,27 +53,28 @@ class RankMetrics:
     """Part of ``Metrics``; a rank that does not answer has ``kvtier_rank_up`` 0, and no figures."""
 
     def __init__(self, tiers: Series) -> None:
-        def gauge(name: str, text: str) -> None:
-            self._figures[name] = tiers.gauge(f"kvtier_rank_{name}", text, "rank")
+        def gauge(name: str, text: str) -> Family:
+            return tiers.gauge(f"kvtier_rank_{name}", text, "rank")
 
-        def counter(name: str, text: str) -> None:
-            self._figures[name] = tiers.counter(f"kvtier_rank_{name}", text, "rank")
+        def counter(name: str, text: str) -> Family:
+            return tiers.counter(f"kvtier_rank_{name}", text, "rank")
 
+        self._up = gauge("up", "1 for a rank whose server answers the operator, else 0.")
         self._figures = {
-            "up": tiers.gauge(
-                "kvtier_rank_up", "1 for a rank whose server answers the operator, else 0.", "rank"
+            name: make(name, text)
+            for make, name, text in (
+                (gauge, "uptime_seconds", "Seconds since a rank's server started."),
+                (gauge, "used_bytes", "Bytes of memory that a rank's server has allocated."),
+                (gauge, "max_bytes", "Bytes of memory from which on a rank evicts."),
+                (gauge, "keys", "Keys that a rank holds."),
+                (gauge, "clients", "Sessions that a rank has, the operator's own included."),
+                (counter, "evicted_keys", "Keys that a rank evicted to make room."),
+                (counter, "keyspace_hits", "Look-ups of keys that a rank had."),
+                (counter, "keyspace_misses", "Look-ups of keys that a rank did not have."),
+                (counter, "input_bytes", "Bytes that a rank received."),
+                (counter, "output_bytes", "Bytes that a rank sent."),
             )
         }
-        gauge("uptime_seconds", "Seconds since a rank's server started.")
-        gauge("used_bytes", "Bytes of memory that a rank's server has allocated.")
-        gauge("max_bytes", "Bytes of memory from which on a rank evicts.")
-        gauge("keys", "Keys that a rank holds.")
-        gauge("clients", "Sessions that are open with a rank, the operator's own included.")
-        counter("evicted_keys", "Keys that a rank evicted to make room.")
-        counter("keyspace_hits", "Look-ups of keys that a rank had.")
-        counter("keyspace_misses", "Look-ups of keys that a rank did not have.")
-        counter("input_bytes", "Bytes that a rank received.")
-        counter("output_bytes", "Bytes that a rank sent.")
         self._denied = tiers.counter(
             "kvtier_rank_denied",
             "What a rank refused by its ACL (auth, command, key).",
@@ -101,23 +101,11 @@ class RankMetrics:
         """All ranks of a tier, None for one that did not answer; ``at`` is in seconds since the
         epoch."""
         key = (namespace, tier)
-        answered = {(str(rank),): found for rank, found in ranks.items() if found is not None}
-        up = {(str(rank),): found is not None for rank, found in ranks.items()}
-        values: dict[str, Mapping[Labels, float]] = {
-            "uptime_seconds": {rank: found.uptime for rank, found in answered.items()},
-            "used_bytes": {rank: found.used_bytes for rank, found in answered.items()},
-            "max_bytes": {rank: found.max_bytes for rank, found in answered.items()},
-            "keys": {rank: found.keys for rank, found in answered.items()},
-            "clients": {rank: found.clients for rank, found in answered.items()},
-            "evicted_keys": {rank: found.evicted for rank, found in answered.items()},
-            "keyspace_hits": {rank: found.hits for rank, found in answered.items()},
-            "keyspace_misses": {rank: found.misses for rank, found in answered.items()},
-            "input_bytes": {rank: found.input_bytes for rank, found in answered.items()},
-            "output_bytes": {rank: found.output_bytes for rank, found in answered.items()},
-            "up": up,
-        }
+        labelled: dict[Labels, RankFigures | None] = {(str(rank),): ranks[rank] for rank in ranks}
+        answered = {rank: found for rank, found in labelled.items() if found is not None}
+        self._up.replace(key, {rank: found is not None for rank, found in labelled.items()})
         for name, series in self._figures.items():
-            series.replace(key, values[name])
+            series.replace(key, {rank: found.values[name] for rank, found in answered.items()})
         self._denied.replace(
             key,
             {

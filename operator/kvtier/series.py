@@ -1,8 +1,8 @@
 """Series of tiers: a thousand tiers of eight ranks have two hundred thousand of them.
 
 A client library's gauge takes a kilobyte and a lock for each series, and seconds to write them all.
-Here a series is one float in a table, and a scrape writes tables to text piece by piece. What comes
-out is the same: ``collect`` gives prometheus-client's families, and ``text`` what its
+Here a series is one float in a table, and a scrape writes tables to text piece by piece. What
+comes out is the same: ``collect`` gives prometheus-client's families, and ``text`` what its
 ``generate_latest`` makes of them.
 """
 
@@ -11,7 +11,6 @@ from typing import Final, Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 Key = tuple[str, str]
 """(namespace, name) of a tier."""
@@ -20,7 +19,6 @@ TIER: Final = ("namespace", "tier")
 MOST_TEMPLATES: Final = 4096
 """Beginnings of lines that a family keeps: ids of generations come and go."""
 _PIECE: Final = 4096
-_WHOLE: Final = {float(number): f"{number}.0" for number in range(256)}
 
 
 class Family:
@@ -40,7 +38,7 @@ class Family:
         self._more = more
         self._one: dict[Key, float] = {}
         self._many: dict[Key, dict[Labels, float]] = {}
-        self._templates: dict[Labels, str] = {}
+        self._templates = _Templates(f"{name}_total" if kind == "counter" else name, more)
 
     def set(self, key: Key, value: float | None, *more: str) -> None:
         """``more`` are the values of the labels beyond the tier's. None: no such series."""
@@ -81,11 +79,19 @@ class Family:
         return found
 
     def lines(self) -> Iterator[str]:
-        """The samples in Prometheus' text format, some thousands at a time."""
-        lines = []
-        for key, more, value in list(self._samples()):
-            template = self._templates.get(more) or self._template(more)
-            lines.append(f"{template % key}{_WHOLE.get(value) or _number(value)}\n")
+        """The samples in Prometheus' text format, some thousands at a time.
+
+        Between two pieces others may change what there is: each tier is whole in one of them.
+        """
+        lines: list[str] = []
+        # Python's own words for a float are what Prometheus' parser takes as well.
+        if self._one:
+            template = self._templates[()]
+            lines += [f"{template % key}{value!r}\n" for key, value in self._one.items()]
+        templates = self._templates
+        for key in list(self._many):
+            series = self._many.get(key, {})
+            lines += [f"{templates[more] % key}{value!r}\n" for more, value in series.items()]
             if len(lines) >= _PIECE:
                 yield "".join(lines)
                 lines = []
@@ -105,15 +111,23 @@ class Family:
             for more, value in series.items():
                 yield key, more, value
 
-    def _template(self, more: Labels) -> str:
-        """A line up to its value, with places for namespace and tier."""
+
+class _Templates(dict[Labels, str]):
+    """Of a family: by the values of its labels beyond the tier's a line up to its sample's value,
+    with places for namespace and tier."""
+
+    def __init__(self, name: str, more: Labels) -> None:
+        super().__init__()
+        self._name = name
+        self._more = more
+
+    def __missing__(self, more: Labels) -> str:
         values = dict(zip(self._more, map(_quoted, more), strict=True))
         labels = {**dict.fromkeys(TIER, "%s"), **values}
         inside = ",".join(f'{name}="{labels[name]}"' for name in sorted(labels))
-        name = f"{self.name}_total" if self.kind == "counter" else self.name
-        if len(self._templates) >= MOST_TEMPLATES:
-            self._templates.clear()
-        self._templates[more] = template = f"{name}{{{inside}}} "
+        if len(self) >= MOST_TEMPLATES:
+            self.clear()
+        self[more] = template = f"{self._name}{{{inside}}} "
         return template
 
 
@@ -121,7 +135,7 @@ class Series(Collector):
     """All metrics of tiers."""
 
     def __init__(self) -> None:
-        self._families: list[Family] = []
+        self.families: list[Family] = []
 
     def gauge(self, name: str, text: str, *more: str) -> Family:
         return self._add(Family("gauge", name, text, more))
@@ -131,31 +145,27 @@ class Series(Collector):
         return self._add(Family("counter", name, text, more))
 
     def _add(self, family: Family) -> Family:
-        self._families.append(family)
+        self.families.append(family)
         return family
 
     def forget(self, key: Key) -> None:
         """Drop every series of a deleted tier."""
-        for family in self._families:
+        for family in self.families:
             family.forget(key)
 
     def describe(self) -> Iterable[Metric]:
         """Names for the registry, without samples."""
-        return [Metric(each.name, each.text, each.kind) for each in self._families]
+        return [Metric(each.name, each.text, each.kind) for each in self.families]
 
     def collect(self) -> Iterator[Metric]:
-        for family in self._families:
+        for family in self.families:
             yield family.family()
 
     def text(self, *, openmetrics: bool = False) -> Iterator[str]:
         """Everything in Prometheus' text format, or in OpenMetrics' without its end, in pieces."""
-        for family in self._families:
+        for family in self.families:
             yield family.head(openmetrics=openmetrics)
             yield from family.lines()
-
-
-def _number(value: float) -> str:
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
 def _escaped(text: str, *, quote: bool = True) -> str:

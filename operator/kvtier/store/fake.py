@@ -104,6 +104,7 @@ class FakeStore:
         fields = {
             "valkey_version": {"8.1": "8.1.8", "9.1": "9.1.2"}[server.version],
             "run_id": server.run_id,
+            **server.told,
         }
         return await self._run("info", *sections, needs=["info"], act=lambda: fields)
 

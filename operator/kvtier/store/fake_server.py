@@ -62,7 +62,8 @@ class FakeSession:
 
 @dataclass(slots=True)
 class FakeServer:
-    """One server. ``settings`` is its configuration file, ``acl_file`` what is mounted.
+    """One server. ``settings`` is its configuration file, ``acl_file`` what is mounted, ``told``
+    what INFO says beyond its version and run.
 
     Only names in ``settings`` are known to it. ``keys`` are its keys; ``acl_file`` may be changed
     at any time, and ACL LOAD or ``restart`` reads it. ``mounted`` are the PEM files of certificate
@@ -73,6 +74,7 @@ class FakeServer:
     settings: Mapping[str, str] = field(default_factory=dict)
     version: Literal["8.1", "9.1"] = "9.1"
     up: bool = True
+    told: dict[str, str] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)

@@ -316,6 +316,10 @@ async def test_metrics_tell_of_the_last_probe(serving: Operator) -> None:
     at = datetime.fromisoformat(measured["at"]).timestamp()
     assert value("kvtier_probe_timestamp_seconds") == at
     assert value("kvtier_probe_runs_total", result="success") == 2
+    assert [value("kvtier_probe_rank_bytes_per_second", rank=rank) for rank in ("0", "1")] == [
+        1e9
+    ] * 2
+    assert value("kvtier_probe_rank_round_trip_seconds", rank="1") == measured["roundTripSeconds"]
     assert registry.get_sample_value("kvtier_probes_running") == 0
     serving.cluster.remove(TIER, *KEY)
     await serving.settle()

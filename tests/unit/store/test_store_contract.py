@@ -9,6 +9,7 @@ from rank_under_test import RANK, RankUnderTest
 
 from kvtier.generation.acl import acl_file, acl_revision
 from kvtier.generation.record import Record
+from kvtier.metrics_ranks import DENIED, FIELDS, SECTIONS, figures
 from kvtier.redact import new_token
 from kvtier.store.protocol import REVISION_USER, StoreDenied, StoreError, StoreUnreachable
 
@@ -30,6 +31,17 @@ async def test_info_names_the_run_and_the_version(rank: RankUnderTest) -> None:
     assert len(info["run_id"]) == 40
     assert again["run_id"] == info["run_id"]
     assert info["valkey_version"].startswith(("8.1.", "9.1."))
+
+
+async def test_one_info_has_all_that_a_rank_is_shown_by(real_rank: RankUnderTest) -> None:
+    real_rank.write_keys([b"k"])
+    async with real_rank.session() as store:
+        info = await store.info(*SECTIONS)
+    assert set(FIELDS.values()) | set(DENIED.values()) <= set(info)
+    found = figures(info)
+    assert found.values["max_bytes"] == 256 * 2**20
+    assert (found.values["keys"], found.denied["key"]) == (1, 0)
+    assert found.values["used_bytes"] > 0 < found.values["input_bytes"]
 
 
 async def test_the_file_sets_what_config_get_reads_back(rank: RankUnderTest) -> None:

@@ -21,17 +21,15 @@ def samples(families: Iterable[Metric]) -> dict[tuple[str, frozenset[tuple[str, 
 @pytest.fixture
 def series() -> Series:
     found = Series()
-    plain, sorted_around = (
-        found.gauge("a_bytes", 'A "text".\\'),
-        found.gauge("b", "B", "z", "bound"),
-    )
+    single = found.gauge("a_bytes", 'A "text".\\')
+    labelled = found.gauge("b", "B", "z", "bound")
     counter = found.counter("c", "C", "rank")
     for key in (KEY, OTHER):
-        plain.set(key, 123456789012.0)
-        sorted_around.set(key, 0.1, 'odd "%s" \\ \n word', "least")
+        single.set(key, 123456789012.0)
+        labelled.set(key, 0.1, 'odd "%s" \\ \n word', "least")
         counter.inc(key, "0", by=0)
         counter.inc(key, "1", by=2.5)
-    plain.set(OTHER, 1e-7)
+    single.set(OTHER, 1e-7)
     return found
 
 

@@ -41,6 +41,7 @@ class Engines:
         self.rate = 5000.0
         self.hang: set[str] = set()
         self.hit_share = 0.0
+        self.failed: int | None = None
         self.released = asyncio.Event()
         self.asked: list[Endpoint] = []
         self._text = {
@@ -69,7 +70,10 @@ class Engines:
         self.asked.append(endpoint)
         if endpoint.host in self.hang:
             await self.released.wait()
-        return "".join(f'{name}{{engine="0"}} {value}\n' for name, value in self._text.items())
+        lines = [f'{name}{{engine="0"}} {value}\n' for name, value in self._text.items()]
+        if self.failed is not None:
+            lines.append(f"lmcache_mp_l2_prefetch_failure_chunks_total {self.failed}\n")
+        return "".join(lines)
 
     def serve(self, *, requests: int = 60, tokens: int = 4000) -> None:
         total = requests * tokens
@@ -300,6 +304,31 @@ async def test_nothing_comes_back_of_a_tier_that_was_deleted_meanwhile(
     await engines.watcher.look()
     shown = generate_latest(operator.metrics.registry).decode().splitlines()
     assert not [line for line in shown if line.startswith(("kvtier_observed", "kvtier_engine_s"))]
+
+
+async def test_tokens_and_failed_loads_are_counted_since_the_first_look(
+    operator: Operator, engines: Engines
+) -> None:
+    def value(name: str) -> float | None:
+        labels = {"namespace": KEY[0], "tier": KEY[1]}
+        return operator.metrics.registry.get_sample_value(f"kvtier_engine_{name}_total", labels)
+
+    engines.hit_share = 0.25
+    await engines.minutes(1)
+    assert value("failed_loads") is None, "vLLM does not tell"
+    engines.failed = 7
+    await engines.minutes(2)
+    assert value("failed_loads") == 0, "what failed before the first look is of the past"
+    engines.failed = 9
+    await engines.minutes(1)
+    assert value("failed_loads") == 2
+    engines.failed = 1
+    await engines.minutes(1)
+    assert value("failed_loads") == 3, "a counter that shrank began anew"
+    before = (value("prompt_tokens"), value("recomputed_tokens"))
+    await engines.minutes(1)
+    assert value("prompt_tokens") == (before[0] or 0) + 60 * 4000
+    assert value("recomputed_tokens") == (before[1] or 0) + 60 * 3000
 
 
 async def test_it_looks_once_a_minute_until_it_is_told_to_stop(

@@ -78,7 +78,7 @@ async def test_a_look_costs_one_info_of_each_rank_and_nothing_of_the_api_server(
     before, requests = [len(each.calls) for each in servers], len(ready.cluster.requests)
     await watcher.look()
     asked = [each.calls[count:] for each, count in zip(servers, before, strict=True)]
-    assert [[call.name for call in calls] for calls in asked] == [["info"]] * 2
+    assert [[call.name for call in calls] for calls in asked] == [["connect", "info"]] * 2
     assert len(ready.cluster.requests) == requests
 
 

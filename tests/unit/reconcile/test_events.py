@@ -6,7 +6,7 @@ from kvtier.cluster.fake import FakeCluster
 from kvtier.cluster.protocol import EVENT, Unavailable
 from kvtier.plan.observed import EventSpec, EventType
 from kvtier.reconcile.clock import FakeClock
-from kvtier.reconcile.events import MAX_REMEMBERED, Recorder
+from kvtier.reconcile.events import BURST, MAX_REMEMBERED, REFILL, RESERVE, STORY, Recorder
 from kvtier.redact import new_token
 
 TIER = {
@@ -33,6 +33,10 @@ def recorder(cluster: FakeCluster, clock: FakeClock) -> Recorder:
 
 def warning(message: str = "rank 0 is gone", reason: str = "RanksNotReady") -> EventSpec:
     return EventSpec(type=EventType.WARNING, reason=reason, message=message)
+
+
+def writes(cluster: FakeCluster) -> int:
+    return sum(write.kind == EVENT for write in cluster.writes)
 
 
 async def test_an_event_says_what_happened_to_which_object_and_who_says_so(cluster, recorder):
@@ -93,30 +97,89 @@ async def test_an_event_that_the_server_let_expire_is_told_anew(cluster, recorde
     assert event["count"] == 1
 
 
+async def test_of_many_figures_three_have_an_event_and_the_last_has_the_newest(
+    cluster, recorder, clock
+):
+    for index in range(7):
+        await recorder.record(TIER, warning(message=f"{index} of 8 are gone"))
+    told = {event["message"]: event["count"] for event in cluster.all(EVENT)}
+    assert told == {"0 of 8 are gone": 1, "1 of 8 are gone": 1, "6 of 8 are gone": 5}
+
+
 async def test_one_object_gets_a_burst_and_then_a_trickle_and_others_are_not_held_back(
     cluster, recorder, clock
 ):
-    for index in range(100):
-        await recorder.record(TIER, warning(message=f"no {index}"))
-    assert len(cluster.all(EVENT)) == 25
+    for _ in range(100):
+        await recorder.record(TIER, warning())
+    assert writes(cluster) == BURST - RESERVE
     other = {**TIER, "metadata": {**TIER["metadata"], "uid": "u-2"}}
     await recorder.record(other, warning())
-    assert len(cluster.all(EVENT)) == 26
-    await clock.advance(301)
-    for index in range(100, 110):
-        await recorder.record(TIER, warning(message=f"no {index}"))
-    assert len(cluster.all(EVENT)) == 27
+    assert writes(cluster) == BURST - RESERVE + 1
+    await clock.advance(REFILL + 1)
+    for _ in range(10):
+        await recorder.record(TIER, warning())
+    assert writes(cluster) == BURST - RESERVE + 2
+
+
+async def test_what_is_new_may_take_what_repeats_may_not(cluster, recorder):
+    for _ in range(100):
+        await recorder.record(TIER, warning())
+    for index in range(10):
+        await recorder.record(TIER, warning(reason="Other", message=f"no {index}"))
+    for index in range(10):
+        await recorder.record(TIER, warning(reason="Third", message=f"no {index}"))
+    assert writes(cluster) == BURST
+    told = sorted(event["reason"] for event in cluster.all(EVENT))
+    assert told == [*["Other"] * 3, "RanksNotReady", "Third"]
+
+
+async def test_the_first_of_a_story_is_told_whatever_was_written_before(cluster, recorder):
+    for index in range(3 * BURST):
+        await recorder.record(TIER, warning(reason=f"Reason{index}"))
+    assert len(cluster.all(EVENT)) == 3 * BURST
+    await recorder.record(TIER, warning(reason="Reason0", message="another"))
+    assert len(cluster.all(EVENT)) == 3 * BURST, "others pay for it"
 
 
 async def test_what_the_limit_kept_back_is_counted_in_the_next_one(cluster, recorder, clock):
     for _ in range(40):
         await recorder.record(TIER, warning())
     [event] = cluster.all(EVENT)
-    assert event["count"] == 25
-    await clock.advance(301)
+    assert event["count"] == BURST - RESERVE
+    await clock.advance(REFILL + 1)
     await recorder.record(TIER, warning())
     [event] = cluster.all(EVENT)
     assert event["count"] == 41
+
+
+async def test_of_two_that_alternate_each_second_none_starves(cluster, recorder, clock):
+    for _ in range(1800):
+        await recorder.record(TIER, warning(reason="RankDown"))
+        await recorder.record(TIER, warning(reason="RankBack"))
+        clock._seconds += 2
+    assert writes(cluster) <= 20
+    told = {event["reason"]: event["count"] for event in cluster.all(EVENT)}
+    assert min(told.values()) > 1000, told
+
+
+async def test_what_has_ended_is_told_to_its_end(cluster, recorder, clock):
+    for _ in range(50):
+        await recorder.record(TIER, warning(reason="Ended"))
+    for _ in range(3):
+        await clock.advance(REFILL + 1)
+        await recorder.record(TIER, warning(reason="GoesOn"))
+    told = {event["reason"]: event["count"] for event in cluster.all(EVENT)}
+    assert told == {"Ended": 50, "GoesOn": 3}
+
+
+async def test_an_hour_without_a_word_ends_a_story(cluster, recorder, clock):
+    for index in range(5):
+        await recorder.record(TIER, warning(message=f"no {index}"))
+    await clock.advance(STORY + 1)
+    await recorder.record(TIER, warning(message="no 5"))
+    assert sorted(event["count"] for event in cluster.all(EVENT)) == [1, 1, 1, 3]
+    told = {event["message"]: event["count"] for event in cluster.all(EVENT)}
+    assert told["no 4"] == 3
 
 
 @pytest.mark.parametrize(
@@ -163,8 +226,8 @@ async def test_what_is_remembered_is_bounded(recorder, clock):
         other = {**TIER, "metadata": {**TIER["metadata"], "uid": str(index)}}
         await recorder.record(other, warning())
         await clock.advance(0) if index % 1000 == 0 else None
-    assert len(recorder._told) <= MAX_REMEMBERED
+    assert len(recorder._stories) <= MAX_REMEMBERED
     await clock.advance(8000)
     await recorder.record(TIER, warning())
-    assert len(recorder._told) == 1
+    assert len(recorder._stories) == 1
     assert len(recorder._buckets) == 1

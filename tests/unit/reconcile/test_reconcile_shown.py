@@ -49,6 +49,17 @@ async def test_before_a_probe_only_what_is_needed_is_known(ready: Operator) -> N
     assert value(ready, "tier_verdict", verdict="Pays") == 0
 
 
+async def test_a_declared_link_is_no_measurement(operator: Operator) -> None:
+    body = spec()
+    body["pool"] |= {"hitLatency": "1ms", "hitEngineTime": "1ms"}
+    body["placement"] = {"links": [{"domain": "zone", "bitsPerSecond": "25G", "roundTrip": "50us"}]}
+    operator.apply(body)
+    await operator.settle()
+    assert operator.status()["breakEven"]["minimumHitTokens"] > 0
+    assert value(operator, "break_even_ratio") is None
+    assert value(operator, "break_even_minimum_hit_tokens") is not None
+
+
 @pytest.mark.parametrize(("rate", "verdict"), [(8e6, "Pays"), (1e6, "NeverPays")])
 async def test_a_measured_link_is_shown_beside_what_is_needed(
     operator: Operator, rate: float, verdict: str

@@ -14,7 +14,7 @@ IMAGE ?=
 OFFSET ?=
 
 .PHONY: help demo demo-down test unit apiserver cluster lint bench campaign campaign-engines storm \
-	crd lock clean
+	crd docs lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -26,7 +26,7 @@ demo: $(VENV)/.installed ## Bring up a cluster (or use CONTEXT=), install kvtier
 demo-down: ## Stop the demo's local cluster
 	@$(CLUSTER) down --name demo
 
-test: $(VENV)/.installed lint ## Lint, types, and all three layers of tests
+test: $(VENV)/.installed lint docs ## Lint, types, the site, and all three layers of tests
 	$(CLUSTER) build
 	$(BIN)/pytest $(BESIDE) tests/unit tests/apiserver
 	$(BIN)/pytest $(TIMED) tests/cluster
@@ -71,6 +71,10 @@ campaign-engines: $(VENV)/.installed ## With the real LMCache and vLLM (7 GB, in
 crd: $(VENV)/.installed ## Write the CRD and the field table again from the models
 	$(BIN)/kvtier crd > crds/kvtier.dev_kvcachetiers.yaml
 	cp crds/kvtier.dev_kvcachetiers.yaml charts/kvtier/files/
+
+docs: $(VENV)/.installed ## Build the documentation site: dist/site/index.html; a broken link fails
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env --builder html \
+		--conf-dir docs/site --doctree-dir dist/doctrees . dist/site
 
 lock: ## Write deploy/locks again from pyproject.toml (needs uv)
 	uv pip compile --python-version 3.11 --universal --generate-hashes --no-emit-index-url \

@@ -1,0 +1,73 @@
+"""The documentation site: `make docs` builds the repository's Markdown, as it is, with Sphinx.
+
+Source is the root of the repository, so that links between docs/, README.md and deploy/ are the same
+here and in the view of a Git host. nav.yaml says which pages there are, and in which order.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+NAV: dict[str, list[str]] = yaml.safe_load((HERE / "nav.yaml").read_text("utf-8"))
+FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+
+project = "kvtier"
+author = "the kvtier authors"
+extensions = ["myst_parser"]
+root_doc = "docs/README"
+include_patterns = ["*.md", "docs/*.md", "deploy/local/README.md"]
+# Folders are named so that they are not walked through.
+exclude_patterns = [".*", "dist", "build-out", "operator", "tests", "charts", "crds", "docs/site"]
+
+# Placeholders such as <kvtier's namespace> are no shell.
+suppress_warnings = ["misc.highlighting_failure"]
+
+# Anchors as Git hosts make them of headings, down to the fourth level.
+myst_heading_anchors = 4
+
+html_theme = "furo"
+html_title = "kvtier"
+html_static_path = ["static"]
+html_css_files = ["kvtier.css"]
+html_extra_path = ["front"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+
+
+def toctrees() -> str:
+    """nav.yaml as hidden toctrees, which make the navigation."""
+    blocks = (
+        "\n".join([f"```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {caption}\n", *pages, "```"])
+        for caption, pages in NAV.items()
+    )
+    return "\n\n".join(["", *blocks, ""])
+
+
+def one_title(text: str) -> str:
+    """The page with every heading but the first one level deeper, if several are of the first.
+
+    The navigation would take each of those for a page.
+    """
+    parts = FENCE.split(text)
+    titles = sum(len(re.findall(r"^# ", part, re.MULTILINE)) for part in parts[::2])
+    if titles < 2:
+        return text
+    deeper = [re.sub(r"^#", "##", part, flags=re.MULTILINE) for part in parts[::2]]
+    parts[::2] = [re.sub(r"\A##", "#", deeper[0]), *deeper[1:]]
+    return "".join(parts)
+
+
+def prepare(_app: Any, name: str, source: list[str]) -> None:
+    source[0] = one_title(source[0])
+    if name == root_doc:
+        source[0] += toctrees()
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", prepare)

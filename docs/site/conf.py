@@ -1,17 +1,12 @@
 """The documentation site: `make docs` builds the repository's Markdown, as it is, with Sphinx.
 
-Source is the root of the repository, so that links between docs/, README.md and deploy/ are the same
-here and in the view of a Git host. nav.yaml says which pages there are, and in which order.
+Its source is the root of the repository, so that links between docs/, README.md and deploy/ lead to
+the same here and at a Git host. The tables of docs/README.md are the navigation.
 """
 
 import re
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-HERE = Path(__file__).parent
-NAV: dict[str, list[str]] = yaml.safe_load((HERE / "nav.yaml").read_text("utf-8"))
 FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 
 project = "kvtier"
@@ -40,12 +35,15 @@ pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
 
-def toctrees() -> str:
-    """nav.yaml as hidden toctrees, which make the navigation."""
-    blocks = (
-        "\n".join([f"```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {caption}\n", *pages, "```"])
-        for caption, pages in NAV.items()
-    )
+def toctrees(index: str) -> str:
+    """The pages in the tables of each section, as hidden toctrees: they make the navigation."""
+    blocks = []
+    for section in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
+        caption, _, text = section.partition("\n")
+        links = re.findall(r"^\| \[[^]]+\]\((\S+)\.md\)", text, re.MULTILINE)
+        pages = [re.sub(r"^\.\./", "/", link) for link in links]
+        options = [":hidden:", ":titlesonly:", f":caption: {caption}", ""]
+        blocks.append("\n".join(["```{toctree}", *options, *pages, "```"]))
     return "\n\n".join(["", *blocks, ""])
 
 
@@ -66,7 +64,7 @@ def one_title(text: str) -> str:
 def prepare(_app: Any, name: str, source: list[str]) -> None:
     source[0] = one_title(source[0])
     if name == root_doc:
-        source[0] += toctrees()
+        source[0] += toctrees(source[0])
 
 
 def setup(app: Any) -> None:

@@ -31,6 +31,8 @@ html_extra_path = ["front"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
+# A block that names no language is what a command prints.
+highlight_language = "none"
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 

@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from kvtier.api import reasons
 
 ROOT = Path(__file__).parents[3]
 SITE = ROOT / "docs" / "site"
@@ -39,6 +42,26 @@ def test_a_page_gets_anchors_as_git_hosts_make_them_and_a_place_in_the_navigatio
     assert html.count("<h1>") == 1
     index = (tmp_path / "out" / "docs" / "README.html").read_text("utf-8")
     assert re.search(r'<li class="toctree-l1"><a [^>]*href="page.html">Page</a>', index)
+
+
+def test_each_runbook_has_the_anchor_that_alerts_and_reasons_lead_to(tmp_path: Path) -> None:
+    page = re.sub(r"\]\([\w./-]+\.md[^)]*\)", "]", (ROOT / "docs/runbooks.md").read_text("utf-8"))
+    run = build(tmp_path, page=page)
+    assert (run.returncode, run.stderr) == (0, "")
+    html = (tmp_path / "out" / "docs" / "page.html").read_text("utf-8")
+    rules = yaml.safe_load((ROOT / "charts/kvtier/rules/kvtier.yaml").read_text("utf-8"))
+    alerts = {
+        rule["annotations"]["runbook_url"].partition("#")[2]
+        for group in rules["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    of_conditions = {each for listed in reasons.CONDITION_REASONS.values() for each in listed}
+    names = {each.lower() for each in of_conditions | set(reasons.EVENT_REASONS)}
+    assert alerts
+    assert sorted(alerts | names) == sorted(
+        each for each in alerts | names if f'id="{each}"' in html
+    )
 
 
 @pytest.mark.parametrize(

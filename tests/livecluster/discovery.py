@@ -1,0 +1,111 @@
+"""Pods as Prometheus' kubernetes_sd describes them, asked of the API server and served by HTTP.
+
+Debian builds its Prometheus without kubernetes_sd. What it would find, one target for each port of
+each container with ``__meta_kubernetes_*`` labels, is told here to its http_sd, so that relabeling
+is written, and tried, as for a cluster.
+"""
+
+import json
+import re
+import ssl
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from livecluster.api import Object, is_ready
+
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who asks: a bearer token, and the CA of the server at ``url``."""
+
+    url: str
+    ca: Path
+    token: str
+
+    def pods(self, namespace: str) -> list[Object]:
+        """Raises OSError where the server does not answer, or not with the pods."""
+        request = urllib.request.Request(
+            f"{self.url}/api/v1/namespaces/{namespace}/pods",
+            headers={"Authorization": f"Bearer {self.token}"},
+        )
+        tls = ssl.create_default_context(cafile=str(self.ca))
+        with urllib.request.urlopen(request, timeout=SECONDS, context=tls) as reply:
+            found: list[Object] = json.load(reply)["items"]
+        return found
+
+
+def targets(pods: list[Object]) -> list[dict[str, Any]]:
+    """http_sd's target groups. A pod without an address is none yet."""
+    return [
+        {
+            "targets": [f"{pod['status']['podIP']}:{port['containerPort']}"],
+            "labels": _labels(pod, container, port),
+        }
+        for pod in pods
+        if pod["status"].get("podIP")
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", ())
+    ]
+
+
+def _labels(pod: Object, container: Object, port: Mapping[str, Any]) -> dict[str, str]:
+    metadata = pod["metadata"]
+    found = {
+        "namespace": metadata["namespace"],
+        "pod_name": metadata["name"],
+        "pod_phase": pod["status"]["phase"],
+        "pod_ready": str(is_ready(pod)).lower(),
+        "pod_node_name": pod["spec"].get("nodeName", ""),
+        "pod_container_name": container["name"],
+        "pod_container_port_name": port.get("name", ""),
+        "pod_container_port_number": str(port["containerPort"]),
+    }
+    found |= {f"pod_label_{name_of(key)}": value for key, value in metadata["labels"].items()}
+    return {f"__meta_kubernetes_{key}": value for key, value in found.items()}
+
+
+def name_of(key: str) -> str:
+    """A label's key as a part of a Prometheus label's name."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", key)
+
+
+@contextmanager
+def discovery(account: Account) -> Iterator[str]:
+    """Answer on loopback until the block ends; yields the address, to which a namespace is added.
+
+    While the API server does not answer it says so: Prometheus keeps the targets that it has.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                body = json.dumps(targets(account.pods(self.path.strip("/")))).encode()
+            except OSError as error:
+                self.send_error(502, explain=str(error))
+                return
+            # Who asked may have given up.
+            with suppress(BrokenPipeError):
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join(10)

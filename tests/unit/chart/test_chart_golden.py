@@ -30,6 +30,10 @@ CASES = {
 }
 
 
+# Thousands of lines that are files of their own: test_chart_dashboards.py compares them.
+DASHBOARD = re.compile(r"^(  kvtier-\w+\.json: \|\n)(?:    .*\n)+", re.MULTILINE)
+
+
 def documents(text: str) -> list[str]:
     """Helm 3 and 4 differ in the order of kinds and in empty lines between documents."""
     return sorted(part.strip() for part in re.split(r"^---$", text, flags=re.MULTILINE))
@@ -48,7 +52,7 @@ def leaves(values: Any, path: str = "") -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_both_helms_render_what_was_reviewed(helm: Helm, case: str) -> None:
-    rendered = helm.template(*CASES[case])
+    rendered = DASHBOARD.sub(r"\1    {}\n", helm.template(*CASES[case]))
     golden = GOLDEN / f"{case}.yaml"
     if os.environ.get("UPDATE_GOLDEN") and helm.version == 4:
         golden.write_text(re.sub(r"\n+---\n", "\n---\n", rendered).rstrip("\n") + "\n")

@@ -18,7 +18,7 @@ NO_CRD = ("--set", "crds.install=false")
 WITH_ALL = (
     "--set",
     "webhook.enabled=true,webhook.injection.enabled=true,networkPolicy.enabled=true,"
-    "limiter.enabled=true",
+    "limiter.enabled=true,dashboards.enabled=true",
 )
 MONITORING = ["PodMonitor", "PrometheusRule"]
 
@@ -177,7 +177,7 @@ def test_only_one_controller_runs_at_a_time(helm: Helm) -> None:
 def test_every_name_fits_its_kind_for_any_release_name(helm: Helm, release: str) -> None:
     for kind, name in helm.objects(*NO_CRD, *WITH_ALL, release=release):
         label = re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name.split("/")[-1])
-        longest = 253 if kind in ("Certificate", "Issuer") else 63
+        longest = 253 if kind in ("Certificate", "ConfigMap", "Issuer") else 63
         assert label, (kind, name)
         assert len(name.split("/")[-1]) <= longest, (kind, name)
 
@@ -191,8 +191,10 @@ def test_the_openshift_setting_of_the_docs_removes_the_ids(helm: Helm) -> None:
 def test_every_namespaced_object_names_its_namespace(helm: Helm) -> None:
     cluster_wide = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
     cluster_wide |= {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+    named = {NAMESPACE, "prefill-a", "prefill-b"}
     for (kind, name), object_ in helm.objects("--values", str(FULL)).items():
         if kind in cluster_wide:
             assert "namespace" not in object_["metadata"], name
         else:
-            assert object_["metadata"]["namespace"] in (NAMESPACE, "prefill-a", "prefill-b"), name
+            elsewhere = {"grafana"} if kind == "ConfigMap" else named
+            assert object_["metadata"]["namespace"] in elsewhere, name

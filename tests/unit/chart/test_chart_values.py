@@ -117,6 +117,8 @@ def test_the_schema_declares_exactly_the_values_that_exist() -> None:
     kubernetes_own = ("podSecurityContext.", "resources.requests.", "resources.limits.")
     kubernetes_own += ("webhook.resources.requests.", "webhook.resources.limits.")
     kubernetes_own += ("limiter.resources.requests.", "limiter.resources.limits.")
+    # Whatever the sidecar looks for.
+    kubernetes_own += ("dashboards.labels.",)
     ours = {key for key in keys(values) if not key.startswith(kubernetes_own)}
     assert declared(schema) - {"global"} == ours
 

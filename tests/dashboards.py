@@ -22,6 +22,8 @@ MAY_BE_EMPTY = {
     "kvtier_engine_failed_loads_total": "engines are not LMCache",
 }
 """Metric -> when a healthy tier has no series of it. All others must return something."""
+LISTS_OF_FAULTS = {"Conditions that are not True"}
+"""Panels that are empty when all is well."""
 _LABEL_VALUES = re.compile(r"label_values\((.+), *(\w+)\)")
 _VARIABLE = re.compile(r"\$(\w+)")
 
@@ -41,7 +43,7 @@ class Query:
 
     @property
     def may_be_empty(self) -> bool:
-        return bool(self.metrics & MAY_BE_EMPTY.keys())
+        return self.panel in LISTS_OF_FAULTS or bool(self.metrics & MAY_BE_EMPTY.keys())
 
     def __str__(self) -> str:
         return f"{self.dashboard}: {self.panel}: {self.expr}"

@@ -20,6 +20,7 @@ MAY_BE_EMPTY = {
     "kvtier_webhook_review_duration_seconds": "the webhook is not installed",
     "kvtier_webhook_reviews_total": "the webhook is not installed",
     "kvtier_engine_failed_loads_total": "engines are not LMCache",
+    "kvtier_observed_prefill_tokens_per_second": "too few requests came so far",
 }
 """Metric -> when a healthy tier has no series of it. All others must return something."""
 LISTS_OF_FAULTS = {"Conditions that are not True"}

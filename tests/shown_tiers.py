@@ -55,13 +55,14 @@ class Shown:
 
     def _show(self, key: tuple[str, str], *, storm: bool) -> None:
         metrics, tier, now = self.controller, load_file(str(SAMPLE)), time.time()
+        engines = 3 if storm else 8
         link = LinkFigures(
             *("zone", 1.1e9 if storm else 3.0e9, 50e-6),
             evidence=Evidence.PROBED,
             at="2026-11-30T00:00:00Z",
             node="node-1",
         )
-        judgement = judge(tier.spec, link=link, engines=3)
+        judgement = judge(tier.spec, link=link, engines=engines)
         bad = {"Ready", "StoreReady", "Warm", "EarningItsKeep"} if storm else set()
         conditions = [
             {"type": each, "status": "False" if each in bad else "True"} for each in CONDITIONS
@@ -70,7 +71,7 @@ class Shown:
         metrics.set_conditions(*key, conditions)
         metrics.set_tier(*key, ranks=ranks, ready=ranks - storm)
         metrics.set_paused(*key, paused=False)
-        metrics.set_placement(*key, engines=3, engines_outside=0, ranks_outside=0)
+        metrics.set_placement(*key, engines=engines, engines_outside=0, ranks_outside=0)
         metrics.set_findings(*key, findings=judgement.findings)
         metrics.set_certificate_expiry(*key, ends=[now + 5 * DAY] if storm else [])
         metrics.verdict.show(*key, judgement=judgement, target_ttft=2.0, probe_interval=3600.0)
@@ -84,13 +85,13 @@ class Shown:
         view = View(
             state=State.STORM if storm else State.OPEN,
             hit=0.03 if storm else 0.9,
-            offered=60e3,
-            peak=70e3,
+            offered=25e3,
+            peak=30e3,
             limit=14e3 if storm else None,
             enforcement=Enforcement(told=True, replicas=1),
         )
-        calm = View(hit=0.9, offered=60e3, peak=70e3)
-        told = {"engines": 3, "seen": None, "planned": False, "now": "2026-11-30T00:00:00Z"}
+        calm = View(hit=0.9, offered=25e3, peak=30e3)
+        told = {"engines": engines, "seen": None, "planned": False, "now": "2026-11-30T00:00:00Z"}
         tier.status["admission"] = admission_status(tier, view=calm, **told)
         admission = admission_status(tier, view=view, **told) | {"maxQueuedTokens": 30000}
         metrics.admission.show(*key, admission=admission, view=view, enforces=storm)
@@ -98,7 +99,7 @@ class Shown:
         metrics.generations.show(
             *key,
             generations=[entry("g-new", GenerationState.LIVE), *old],
-            engines={"g-new": 2, "g-old": 1} if storm else {"g-new": 3},
+            engines={"g-new": 2, "g-old": 1} if storm else {"g-new": engines},
             unproven=0,
             drifted=0,
             unreadable=0,
@@ -117,16 +118,18 @@ class Shown:
         metrics.generations.observe_fence(0.4, stage="access_gone")
         self.webhook.observe_review(result="allowed", seconds=0.004)
         for key in (STORM, CALM):
-            ranks = {rank: self._figures(rank) for rank in range(8)}
+            denied = self.ticks if key == STORM else 0
+            ranks = {rank: self._figures(rank, denied=denied) for rank in range(8)}
             if key == STORM:
                 ranks[LOST] = None
                 metrics.engines.count_failed_loads(*key, chunks=2.0)
             metrics.ranks.show(*key, ranks=ranks, at=time.time())
-            metrics.engines.count_tokens(*key, prompt=2000.0, recomputed=1900.0)
+            recomputed = 1900.0 if key == STORM else 200.0
+            metrics.engines.count_tokens(*key, prompt=2000.0, recomputed=recomputed)
             metrics.engines.count_scrape(*key, result="success")
             metrics.generations.count_purged(*key, keys=3)
 
-    def _figures(self, rank: int) -> RankFigures | None:
+    def _figures(self, rank: int, *, denied: int) -> RankFigures | None:
         return RankFigures(
             uptime=3600 + self.ticks // 5,
             used_bytes=(60 + rank % 2) * 2**30,
@@ -138,7 +141,7 @@ class Shown:
             misses=20 * self.ticks,
             input_bytes=10_000_000 * self.ticks,
             output_bytes=(90_000_000 + 10_000_000 * rank) * self.ticks,
-            denied=dict.fromkeys(DENIED, self.ticks),
+            denied=dict.fromkeys(DENIED, denied),
         )
 
 

@@ -16,7 +16,7 @@ from local_prometheus import Prometheus, prometheus
 
 import shown_tiers
 from dashboards import Query, dashboard_queries
-from limiter_process import limiter
+from limiter_process import limiter, until
 from webhook_process import free_port
 
 WINDOW = "5s"
@@ -133,3 +133,18 @@ def test_the_storms_figures_come_out_as_they_went_in(scraped: Prometheus) -> Non
     assert figure("tier", "Fetching a token over computing it") > 1
     assert figure("storm", "Limit") == 14e3
     assert 0 < figure("storm", "Share that is shed") < 1
+
+
+def test_the_rules_see_the_same_storm_and_nothing_wrong_with_the_healthy_tier(
+    scraped: Prometheus,
+) -> None:
+    """The chart's alerts without a ``for:``, over figures that nobody made for them."""
+    storm = {"KVCacheTierNotReady", "KVTierFetchSlowerThanRecompute", "KVTierRankDown"}
+    storm |= {"KVTierStorm", "KVTierUndersizedForZeroHit"}
+
+    def firing(namespace: str) -> set[str]:
+        rows = scraped.query(f'ALERTS{{alertstate="firing", namespace="{namespace}"}}')
+        return {row["metric"]["alertname"] for row in rows}
+
+    until(lambda: storm <= firing("prod"), seconds=SECONDS)
+    assert firing("calm") == set()

@@ -28,8 +28,8 @@ def called(value: Any) -> str | None:
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.name)
-def test_a_file_is_written_as_grafana_exports_it(path: Path) -> None:
-    """So that what somebody exports after an edit differs in the edit alone."""
+def test_a_file_is_indented_as_grafana_exports_it(path: Path) -> None:
+    """So that a diff with what somebody exports is by fields, and not by lines."""
     written = path.read_text()
     assert written == json.dumps(json.loads(written), indent=2, ensure_ascii=False) + "\n"
 
@@ -100,7 +100,9 @@ def test_a_panel_says_what_it_shows_in_which_unit(name: str, panel: dict[str, An
     assert len(panel["description"]) > 4
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
-    assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None
+    if panel["type"] != "timeseries":
+        # Grafana's own turn red at 80.
+        assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None
     refs = [target["refId"] for target in panel["targets"]]
     assert len(set(refs)) == len(refs) > 0
     if panel["type"] != "table":

@@ -125,7 +125,7 @@ def test_links_lead_to_runbooks_that_are_there(name: str, panel: dict[str, Any])
         assert link["url"] == f"docs/runbooks.md#{link['title'].lower()}"
 
 
-def test_links_between_dashboards_name_uids_and_variables_that_exist() -> None:
+def test_a_tier_in_a_table_leads_to_its_dashboard() -> None:
     boards = {board["uid"]: board for board in BOARDS.values()}
     found = [
         link
@@ -134,13 +134,26 @@ def test_links_between_dashboards_name_uids_and_variables_that_exist() -> None:
         for setting in override["properties"]
         if setting["id"] == "links"
         for link in setting["value"]
-        if link["url"].startswith("/d/")
     ]
     assert found
     for link in found:
         path, _, query = link["url"].partition("?")
         names = {variable["name"] for variable in variables(boards[path.removeprefix("/d/")])}
         assert set(re.findall(r"var-(\w+)=", query)) == names
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_each_dashboard_leads_to_the_others_and_keeps_what_they_can_take(name: str) -> None:
+    *others, runbooks = BOARDS[name]["links"]
+    assert runbooks["url"] == "docs/runbooks.md"
+    assert all(link["keepTime"] for link in others)
+    if name == "fleet.json":
+        # Its namespaces may be several, or all: the others show one.
+        urls = {f"/d/kvtier-{board}?var-datasource=${{datasource}}" for board in ("tier", "storm")}
+        assert {link["url"] for link in others} == urls
+    else:
+        (link,) = others
+        assert (link["type"], link["tags"], link["includeVars"]) == ("dashboards", ["kvtier"], True)
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -16,7 +16,7 @@ from kvtier.api.load import load_file
 from kvtier.breakeven.assessment import Evidence, LinkFigures
 from kvtier.generation.entry import GenerationEntry, GenerationState
 from kvtier.metrics import Metrics
-from kvtier.metrics_ranks import DENIED, RankFigures
+from kvtier.metrics_ranks import RankFigures, figures
 from kvtier.placement.judgement import judge
 from kvtier.plan.admission import Enforcement, View, admission_status
 from kvtier.reconcile.http import serve
@@ -130,19 +130,21 @@ class Shown:
             metrics.generations.count_purged(*key, keys=3)
 
     def _figures(self, rank: int, *, denied: int) -> RankFigures | None:
-        return RankFigures(
-            uptime=3600 + self.ticks // 5,
-            used_bytes=(60 + rank % 2) * 2**30,
-            max_bytes=64 * 2**30,
-            keys=200_000 + 1000 * rank,
-            clients=12,
-            evicted=5 * self.ticks,
-            hits=300 * self.ticks,
-            misses=20 * self.ticks,
-            input_bytes=10_000_000 * self.ticks,
-            output_bytes=(90_000_000 + 10_000_000 * rank) * self.ticks,
-            denied=dict.fromkeys(DENIED, denied),
-        )
+        """Of an INFO such as a rank's."""
+        info = {
+            "uptime_in_seconds": 3600 + self.ticks // 5,
+            "used_memory": (60 + rank % 2) * 2**30,
+            "maxmemory": 64 * 2**30,
+            "connected_clients": 12,
+            "evicted_keys": 5 * self.ticks,
+            "keyspace_hits": 300 * self.ticks,
+            "keyspace_misses": 20 * self.ticks,
+            "total_net_input_bytes": 10_000_000 * self.ticks,
+            "total_net_output_bytes": (90_000_000 + 10_000_000 * rank) * self.ticks,
+            **{f"acl_access_denied_{reason}": denied for reason in ("auth", "cmd", "key")},
+        }
+        keys = f"keys={200_000 + 1000 * rank},expires=0,avg_ttl=0"
+        return figures({name: str(value) for name, value in info.items()} | {"db0": keys})
 
 
 async def run(*, controller: int, webhook: int) -> None:

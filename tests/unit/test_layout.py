@@ -21,7 +21,8 @@ PURE += ("trial/scale.py",)
 PURE += tuple(
     f"cli/{name}.py"
     for name in (
-        *("around", "generation_report", "plot", "probe_report"),
+        *("around", "changes", "colour", "generation_report", "next_steps"),
+        *("plot", "probe_report", "status_list"),
         *("screen", "simulate_plot", "simulate_report"),
         *("status_generations", "status_report", "trial_report"),
     )

@@ -10,9 +10,11 @@ LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning")
 
 
-def add_cluster(parser: argparse._ActionsContainer) -> None:
-    """Where the cluster is, and the tier in it."""
+def add_cluster(parser: argparse._ActionsContainer, *, everywhere: bool = False) -> None:
+    """Where the cluster is, and the tier in it; ``everywhere``: or all tiers of the cluster."""
     parser.add_argument("-n", "--namespace", help="its namespace (default: the context's)")
+    if everywhere:
+        parser.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
     parser.add_argument("--context", help="context of the kubeconfig (default: the current one)")
     parser.add_argument("--kubeconfig", help="file (default: $KUBECONFIG, then ~/.kube/config)")
 

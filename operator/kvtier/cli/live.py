@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from kvtier.cli.errors import BadInput
+from kvtier.cluster.client import AioCluster
 from kvtier.cluster.connect import NoCluster, connect, default_namespace
 from kvtier.cluster.protocol import TIER, ApiError, Cluster, NotFound, Object, Unavailable
 
@@ -18,7 +19,7 @@ MANAGER: Final = "kubectl-kvtier"
 
 def ask(
     arguments: argparse.Namespace,
-    work: Callable[[Cluster, str], Awaitable[Answer]],
+    work: Callable[[AioCluster, str], Awaitable[Answer]],
     *,
     namespace: str | None = None,
 ) -> Answer:
@@ -55,3 +56,15 @@ async def read_tier(cluster: Cluster, namespace: str, name: str) -> Object:
     if body is None:
         raise BadInput(f"KVCacheTier {namespace}/{name}: not found; see kubectl get kvt -A")
     return body
+
+
+async def read_tiers(cluster: Cluster, namespace: str) -> list[Object]:
+    """All tiers of a namespace, of the cluster for "". Raises BadInput without the right to them,
+    Unavailable without an answer."""
+    try:
+        return await cluster.list(TIER, namespace)
+    except Unavailable:
+        raise
+    except ApiError as error:
+        what = f"of namespace {namespace}" if namespace else "of all namespaces"
+        raise BadInput(f"KVCacheTiers {what}: {error}") from None

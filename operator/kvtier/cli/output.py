@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from kvtier.cli import terminal
 from kvtier.placement.findings import Finding
 
 Document = Mapping[str, Any]
@@ -67,4 +68,5 @@ def _json(content: Document) -> str:
 
 def say(line: str) -> None:
     """Tell a person something beside the output."""
+    terminal.clear()
     print(f"kvtier: {line}", file=sys.stderr, flush=True)

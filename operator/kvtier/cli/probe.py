@@ -12,11 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from kvtier.api import reasons
-from kvtier.cli import flags, live, output, probe_report, status
+from kvtier.cli import flags, live, output, probe_report, status, terminal
 from kvtier.cli.active import Controller, controller
 from kvtier.cli.errors import BadInput
+from kvtier.cli.live_events import read_events
 from kvtier.cli.live_pool import read_pool
-from kvtier.cli.status_generations import Pool
+from kvtier.cli.status import View
 from kvtier.cluster.protocol import (
     EVENT,
     JOB,
@@ -71,8 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for line in came.troubles:
         output.say(line)
-    # What measured it is at work.
-    status.show(came.body, form=arguments.output, runs=Controller(True), pool=came.pool)
+    status.show(came.view, form=arguments.output)
     return 0 if came.measured else NO_FIGURE
 
 
@@ -84,10 +84,9 @@ _Failures = dict[str, tuple[int, str]]
 class _Came:
     """The tier after a probe, whether that gave a figure, and what nodes without one said."""
 
-    body: Object
+    view: View
     measured: bool
     troubles: list[str]
-    pool: Pool
 
 
 class _NoProbe(Exception):
@@ -104,6 +103,12 @@ class _Tier:
 
     async def read(self) -> Object:
         return await live.read_tier(self.cluster, self.namespace, self.name)
+
+    async def view(self, body: Object) -> View:
+        """What its screen shows; what has just measured it is at work."""
+        where = (self.cluster, self.namespace, self.name)
+        pool, history = await read_pool(*where), await read_events(*where)
+        return View(body, Controller(True), pool, history)
 
     async def engines(self) -> list[Engine] | None:
         """None if this person may not know."""
@@ -160,8 +165,9 @@ async def _may_come(tier: _Tier, *, ends: float, waits: bool) -> None:
     if waits and await tier.job():
         # Of its figure nobody could tell whether it is of before the request.
         output.say("a probe runs already; another is asked for once it has ended")
-        while job := await tier.job():
-            await _pause(tier, job, ends=ends)
+        with terminal.bar("until the probe that runs has ended"):
+            while job := await tier.job():
+                await _pause(tier, job, ends=ends)
         await asyncio.sleep(min(SETTLED, max(ends - time.monotonic(), 0)))
     elif hint := probe_report.never_probed(body, engines, now=datetime.now(UTC)):
         output.say(hint)
@@ -180,6 +186,13 @@ async def _wait(tier: _Tier, asked: Object, *, before: _Failures, ends: float) -
     """Until there is another figure than there was, or a node that gave none; ``before`` are the
     failures before the request."""
     output.say(f"a probe was asked for at {_request(asked)}; waiting for it")
+    with terminal.bar("the operator has not begun yet") as bar:
+        return await _figure(tier, asked, before=before, ends=ends, bar=bar)
+
+
+async def _figure(
+    tier: _Tier, asked: Object, *, before: _Failures, ends: float, bar: terminal.Bar
+) -> _Came:
     seen, look = None, time.monotonic() + LOOK
     while True:
         # In this order: what failed is told after the status is written.
@@ -188,13 +201,15 @@ async def _wait(tier: _Tier, asked: Object, *, before: _Failures, ends: float) -
         measured = _measured_at(body) not in (None, _measured_at(asked))
         told = [found[1] for name, found in failed.items() if found != before.get(name)]
         if told or measured:
-            pool = await read_pool(tier.cluster, tier.namespace, tier.name)
-            return _Came(body, measured=measured, troubles=told, pool=pool)
+            return _Came(await tier.view(body), measured=measured, troubles=told)
         if time.monotonic() >= look:
             runs, look = await controller(tier.cluster, now=datetime.now(UTC)), look + LOOK
             if runs.active is False:
                 raise _NoProbe(runs.hint)
-        seen = await tier.job() or seen
+        job = await tier.job()
+        if job is not None:
+            bar.says(f"Job {probe_name(tier.name)} measures from {probe_report.node_of(job)}")
+        seen = job or seen
         await _pause(tier, seen, ends=ends)
 
 

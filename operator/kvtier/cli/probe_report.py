@@ -56,12 +56,16 @@ def never_probed(body: Body, engines: Sequence[Engine] | None, *, now: datetime)
 def too_late(name: str, job: Mapping[str, Any] | None) -> str:
     """That the time is over; ``job`` is the last that was seen of the probe's Job."""
     if job is not None:
-        node = job["metadata"].get("annotations", {}).get(NODE_ANNOTATION, "?")
         return (
-            f"no figure in time: Job {name} measures from {node}, or has yet to get a pod there;"
-            " see kubectl describe, and wait longer with --timeout"
+            f"no figure in time: Job {name} measures from {node_of(job)}, or has yet to get a pod"
+            " there; see kubectl describe, and wait longer with --timeout"
         )
     return (
         f"no figure in time, and no Job {name} was seen: {_TURNED_OFF}, two other tiers may have"
         " their turn, or the operator does not run; the request stands"
     )
+
+
+def node_of(job: Mapping[str, Any]) -> str:
+    """Where a probe's Job measures from."""
+    return str(job["metadata"].get("annotations", {}).get(NODE_ANNOTATION, "?"))

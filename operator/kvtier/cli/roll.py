@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kvtier.api import reasons
 from kvtier.api.conditions import find
-from kvtier.cli import flags, live, output
+from kvtier.cli import flags, live, output, terminal
 from kvtier.cli.active import controller
 from kvtier.cli.errors import BadInput
 from kvtier.cluster.protocol import TIER, ApiError, Cluster, Object, Unavailable
@@ -99,12 +99,22 @@ async def _ask(cluster: Cluster, namespace: str, name: str) -> Object:
 
 async def _wait(cluster: Cluster, asked: Object, *, before: Mapping[int, str], ends: float) -> None:
     """Until every rank has started since, and is Ready; says meanwhile what it waits for."""
+    with terminal.bar("until limiters know", total=max(len(before), 1)) as bar:
+        await _back(cluster, asked, before=before, ends=ends, bar=bar)
+
+
+async def _back(
+    cluster: Cluster, asked: Object, *, before: Mapping[int, str], ends: float, bar: terminal.Bar
+) -> None:
     metadata, told = asked["metadata"], ""
     while True:
         body = await live.read_tier(cluster, metadata["namespace"], metadata["name"])
         store = find((body.get("status") or {}).get("conditions", ()), reasons.STORE_READY)
         now = _started(body)
-        fresh = bool(now) and all(now[rank] != before.get(rank) for rank in now)
+        started = sum(now[rank] != before.get(rank) for rank in now)
+        fresh = bool(now) and started == len(now)
+        if started:
+            bar.at(started, f"{started} of {len(now)} ranks have restarted")
         if fresh and store.get("status") == "True":
             return
         said = store.get("message", "")

@@ -12,6 +12,8 @@ WIDTH: Final = 92
 _UNKNOWN: Final = "-"
 _ALWAYS: Final = ("RANK", "WHERE", "READY", "GENERATION", "STATE")
 """Columns that are there even if nothing is known."""
+_LEAST: Final = 8
+"""Characters that a clipped cell keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class GenerationRow:
 class Screen:
     """``heading`` line by line; ``facts`` are names and texts; ``findings`` the worst first.
     ``remark`` is a sentence about the generations, ``admission`` names and texts of a block of its
-    own."""
+    own. ``changes`` are ages, titles and messages, the newest first; ``step`` is what to do now,
+    and where more about it stands."""
 
     heading: Sequence[str]
     verdict: str
@@ -56,61 +59,111 @@ class Screen:
     generations: Sequence[GenerationRow] = ()
     admission: Sequence[tuple[str, str]] = ()
     remark: str = ""
+    changes: Sequence[tuple[str, str, str]] = ()
+    changes_remark: str = ""
+    step: tuple[str, str] | None = None
 
 
-def screen(shown: Screen) -> str:
-    """The text, ending in a newline."""
-    return "".join(f"{line}\n" for line in _lines(shown))
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Lines of at most ``width`` characters; ``clip`` cuts cells of tables to that too."""
+
+    width: int
+    clip: bool
+
+    def wrapped(self, text: str, *, by: int = 0, hang: int = 0) -> list[str]:
+        first, rest = " " * by, " " * (by + hang)
+        # Long names stay whole, for whoever copies them.
+        return textwrap.wrap(
+            text, self.width, initial_indent=first, subsequent_indent=rest, break_long_words=False
+        )
+
+    def table(self, rows: Iterable[Sequence[str]]) -> Iterator[str]:
+        """Without columns of which nothing is known; the widest gives way where it must."""
+        columns = [
+            list(column)
+            for column in zip(*rows, strict=True)
+            if column[0] in _ALWAYS or set(column[1:]) - {_UNKNOWN}
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        while self.clip and 2 * len(widths) + sum(widths) > self.width and max(widths) > _LEAST:
+            widths[widths.index(max(widths))] -= 1
+        for row in zip(*columns, strict=True):
+            cells = [_clipped(cell, width) for cell, width in zip(row, widths, strict=True)]
+            yield f"  {'  '.join(cells)}".rstrip()
 
 
-def _lines(shown: Screen) -> Iterator[str]:
+def table(rows: Iterable[Sequence[str]], *, width: int = WIDTH, clip: bool = False) -> str:
+    """The first row is the head. The text, ending in a newline."""
+    page = _Page(width, clip=clip)
+    return "".join(f"{line.removeprefix('  ')}\n" for line in page.table(rows))
+
+
+def screen(shown: Screen, *, width: int = WIDTH, clip: bool = False) -> str:
+    """The text, ending in a newline, in lines of ``width`` characters, tables with ``clip``."""
+    return "".join(f"{line}\n" for line in _lines(shown, _Page(width, clip=clip)))
+
+
+def _lines(shown: Screen, page: _Page) -> Iterator[str]:
     for line in shown.heading:
-        yield from textwrap.wrap(line, WIDTH, subsequent_indent="  ") or [""]
+        yield from page.wrapped(line, hang=2) or [""]
     yield ""
     # A verdict that explains itself needs its reason once.
     reason = "" if shown.reason == shown.verdict else f" ({shown.reason})"
     yield f"Verdict: {shown.verdict}{reason}"
-    yield from _indented(shown.message)
+    yield from page.wrapped(shown.message, by=2)
     yield ""
-    yield from _facts(shown.facts)
+    yield from _facts(shown.facts, page)
     if shown.admission:
         yield "Admission"
-        yield from _facts(shown.admission)
+        yield from _facts(shown.admission, page)
     if shown.ranks:
-        yield from _table(_rank_rows(shown.ranks))
+        yield from page.table(_rank_rows(shown.ranks))
         yield ""
     if shown.generations:
-        head, *lines = _table(_generation_rows(shown.generations))
+        head, *lines = page.table(_generation_rows(shown.generations))
         yield head
         for line, row in zip(lines, shown.generations, strict=True):
             yield line
             for note in row.notes:
-                yield from _indented(note, by=4)
-        yield from _indented(shown.remark)
+                yield from page.wrapped(note, by=4)
+        yield from page.wrapped(shown.remark, by=2)
         yield ""
-    if not shown.findings:
-        yield "Findings: none"
-        return
-    yield "Findings"
+    yield "Findings" if shown.findings else "Findings: none"
     for finding in shown.findings:
         blocks = ", refused with onReject: Block" if finding.blocks else ""
         yield f"  {finding.severity.value} {finding.reason}{blocks}"
-        yield from _indented(finding.message, by=4)
+        yield from page.wrapped(finding.message, by=4)
+    yield from _changes(shown, page)
+    if shown.step is not None:
+        yield ""
+        text, more = shown.step
+        yield from page.wrapped(f"Next: {text}", hang=2)
+        yield from page.wrapped(more, by=2)
 
 
-def _facts(facts: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _changes(shown: Screen, page: _Page) -> Iterator[str]:
+    if not shown.changes and not shown.changes_remark:
+        return
+    yield ""
+    yield "Last changes"
+    width = max((len(age) for age, _, _ in shown.changes), default=0)
+    for age, title, message in shown.changes:
+        room = max(page.width - width - len(title) - 6, 20)
+        # One line each: the document has them whole.
+        said = textwrap.shorten(message, room, placeholder="…")
+        yield f"  {age:>{width}}  {title}{': ' if said else ''}{said}"
+    yield from page.wrapped(shown.changes_remark, by=2)
+
+
+def _facts(facts: Sequence[tuple[str, str]], page: _Page) -> Iterator[str]:
     width = max((len(name) for name, _ in facts), default=0)
     for name, text in facts:
-        lines = textwrap.wrap(text, WIDTH - width - 4) or [_UNKNOWN]
+        lines = textwrap.wrap(text, max(page.width - width - 4, 20)) or [_UNKNOWN]
         for place, line in enumerate(lines):
             yield f"  {name if place == 0 else '':{width}}  {line}"
     if facts:
         yield ""
-
-
-def _indented(text: str, *, by: int = 2) -> list[str]:
-    space = " " * by
-    return textwrap.wrap(text, WIDTH, initial_indent=space, subsequent_indent=space)
 
 
 def _rank_rows(ranks: Sequence[RankRow]) -> Iterator[list[str]]:
@@ -133,16 +186,8 @@ def _generation_rows(generations: Sequence[GenerationRow]) -> Iterator[list[str]
         yield [_UNKNOWN if cell is None else cell for cell in cells]
 
 
-def _table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    columns = [
-        column
-        for column in zip(*rows, strict=True)
-        if column[0] in _ALWAYS or set(column[1:]) - {_UNKNOWN}
-    ]
-    widths = [max(map(len, column)) for column in columns]
-    for row in zip(*columns, strict=True):
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
-        yield f"  {'  '.join(cells)}".rstrip()
+def _clipped(cell: str, width: int) -> str:
+    return f"{cell:{width}}" if len(cell) <= width else f"{cell[: width - 1]}…"
 
 
 def _used(rank: RankRow) -> str:

@@ -8,9 +8,11 @@ from kvtier.api import reasons
 from kvtier.api.conditions import find
 from kvtier.breakeven.assessment import Evidence, Verdict
 from kvtier.breakeven.words import age, counted, digits, gigabits, seconds, size
-from kvtier.cli import status_admission, status_generations
+from kvtier.cli import changes, status_admission, status_generations
 from kvtier.cli.active import Controller
-from kvtier.cli.screen import RankRow, Screen, screen
+from kvtier.cli.changes import NO_HISTORY, History
+from kvtier.cli.next_steps import next_step
+from kvtier.cli.screen import WIDTH, RankRow, Screen, screen
 from kvtier.cli.status_generations import Pool
 from kvtier.placement.findings import Finding, Severity
 from kvtier.plan.probing import seconds_of
@@ -34,8 +36,18 @@ def is_ready(body: Body) -> bool:
     return current and find(status.get("conditions", ()), reasons.READY).get("status") == "True"
 
 
-def text(body: Body, *, now: datetime, runs: Controller, pool: Pool) -> str:
-    """The screen, ending in a newline; ``now`` is what ages are counted to."""
+def text(
+    body: Body,
+    *,
+    now: datetime,
+    runs: Controller,
+    pool: Pool,
+    history: History = NO_HISTORY,
+    runbooks: str = "",
+    width: int | None = None,
+) -> str:
+    """The screen, ending in a newline; ``now`` is what ages are counted to, ``runbooks`` the URL of
+    this organisation's, ``width`` that of a terminal."""
     status = _status(body)
     conditions = status.get("conditions", ())
     earning = find(conditions, reasons.EARNING_ITS_KEEP)
@@ -43,6 +55,7 @@ def text(body: Body, *, now: datetime, runs: Controller, pool: Pool) -> str:
         # A spec that was never accepted is judged by nobody.
         reason = find(conditions, reasons.SPEC_VALID)["reason"]
         earning = {"reason": reason, "message": "The spec is refused: nothing is made or judged."}
+    step = next_step(body, active=runs.active, runbooks=runbooks)
     return screen(
         Screen(
             heading=[*_heading(body), *_controller(runs)],
@@ -55,14 +68,22 @@ def text(body: Body, *, now: datetime, runs: Controller, pool: Pool) -> str:
             admission=list(status_admission.facts(body, now=now)),
             generations=list(status_generations.rows(body, pool=pool, now=now)),
             remark=pool.hint,
-        )
+            changes=list(_changes(status, history, now=now)),
+            changes_remark=history.hint,
+            step=(step.text, step.runbook),
+        ),
+        width=width or WIDTH,
+        clip=width is not None,
     )
 
 
-def document(body: Body, *, runs: Controller, pool: Pool) -> dict[str, Any]:
-    """Name, namespace, the status as the API server has it, and the pods of the pool.
+def document(
+    body: Body, *, runs: Controller, pool: Pool, history: History = NO_HISTORY, runbooks: str = ""
+) -> dict[str, Any]:
+    """Name, namespace, the status as the API server has it, the pods of the pool, the events, and
+    what to do now.
 
-    ``controllerActive`` and ``poolPods`` are null where this person may not know.
+    ``controllerActive``, ``poolPods`` and ``events`` are null where this person may not know.
     """
     metadata = body["metadata"]
     return {
@@ -72,7 +93,16 @@ def document(body: Body, *, runs: Controller, pool: Pool) -> dict[str, Any]:
         "controllerActive": runs.active,
         **_status(body),
         "poolPods": status_generations.document(body, pool),
+        "events": changes.documents(history),
+        "next": next_step(body, active=runs.active, runbooks=runbooks).document(),
     }
+
+
+def _changes(
+    status: Mapping[str, Any], history: History, *, now: datetime
+) -> Iterator[tuple[str, str, str]]:
+    for each in changes.latest(status, history):
+        yield age(now.timestamp() - seconds_of(each.at)), each.title, each.message
 
 
 def _heading(body: Body) -> Iterator[str]:

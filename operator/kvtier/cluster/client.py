@@ -17,6 +17,7 @@ from kvtier.cluster.protocol import (
     CONFIGMAP,
     FIELD_MANAGER,
     LEASE,
+    POD,
     AlreadyExists,
     ApiError,
     Conflict,
@@ -111,6 +112,15 @@ class AioCluster:
                 raise
         # The snapshot behind the continue token was compacted away: begin again, once.
         return await self._list(kind, namespace, selectors)
+
+    async def read(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        """The answer to a GET of any path, such as a pod's log. Raises as ``get`` does."""
+        url = self._host + path + (f"?{urlencode(query)}" if query else "")
+        async with self._slots:
+            status, headers, raw = await self._send("GET", url, JSON, None, seconds=self._seconds)
+        if status >= 400:
+            _answer(POD, status=status, headers=headers, raw=raw)
+        return raw
 
     async def create(self, obj: Mapping[str, Any]) -> Object:
         metadata = {**obj["metadata"], "resourceVersion": _NO_VERSION}
@@ -261,7 +271,8 @@ class AioCluster:
         seconds: float,
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = {
-            "Accept": JSON,
+            # Logs are text.
+            "Accept": f"{JSON}, */*",
             "Content-Type": content_type,
             "User-Agent": f"kvtier/{__version__}",
         }

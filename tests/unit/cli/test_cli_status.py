@@ -2,12 +2,9 @@
 
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from command_line import kvtier, one_line
@@ -15,72 +12,6 @@ from status_bodies import SEEN, condition, engine, lease, tier
 
 Body = dict[str, Any]
 NewConfig = Callable[..., Path]
-
-
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> Iterator[NewConfig]:
-    """Writes the kubeconfig of a server that has this tier in namespace ``serving``, or none.
-
-    ``leases`` are those of controllers; ``where`` is where they may be read. Without ``pods``
-    nobody may list any.
-    """
-    running: list[ThreadingHTTPServer] = []
-
-    def serve(
-        body: Body | None,
-        leases: list[Body] | None = None,
-        where: str = "/leases",
-        pods: list[Body] | None = None,
-        config_maps: Mapping[str, Body] | None = None,
-    ) -> Path:
-        held = [lease()] if leases is None else leases
-
-        def answer(path: str) -> tuple[int, Body]:
-            path, _, query = path.partition("?")
-            if path.endswith("/leases"):
-                assert "labelSelector=app.kubernetes.io" in query
-                if where and path.endswith(where):
-                    return 200, {"kind": "LeaseList", "metadata": {}, "items": held}
-                return 403, {"kind": "Status", "reason": "Forbidden", "message": "no"}
-            if body is not None and path.endswith("/namespaces/serving/kvcachetiers/chat"):
-                return 200, body
-            if pods is not None and path.endswith("/namespaces/serving/pods"):
-                assert "labelSelector=kvtier.dev/tier=chat" in unquote(query)
-                return 200, {"kind": "PodList", "metadata": {}, "items": pods}
-            if (name := path.rpartition("/configmaps/")[2]) in (config_maps or {}):
-                return 200, {"metadata": {"name": name}, "data": (config_maps or {})[name]}
-            if path.endswith("/pods"):
-                return 403, {"kind": "Status", "reason": "Forbidden", "message": "no"}
-            return 404, {"kind": "Status", "reason": "NotFound", "message": "no such tier"}
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                code, found = answer(self.path)
-                self.send_response(code)
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                self.wfile.write(json.dumps(found).encode())
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        running.append(server)
-        config = tmp_path / "kubeconfig"
-        config.write_text(
-            "apiVersion: v1\nkind: Config\ncurrent-context: here\n"
-            "contexts: [{name: here, context: {cluster: c, user: u, namespace: serving}},"
-            " {name: bare, context: {cluster: c, user: u}}]\n"
-            f"clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{server.server_port}'}}}}]"
-            "\nusers: [{name: u, user: {token: t}}]\n"
-        )
-        return config
-
-    yield serve
-    for server in running:
-        server.shutdown()
-        server.server_close()
 
 
 def test_one_screen_has_the_verdict_the_figures_and_the_ranks(kubeconfig: NewConfig) -> None:
@@ -111,6 +42,11 @@ def test_one_screen_has_the_verdict_the_figures_and_the_ranks(kubeconfig: NewCon
         "  Who uses them is not known: that takes the right to list pods in namespace serving.",
         "",
         "Findings: none",
+        "",
+        "Last changes",
+        "  Events are not known: that takes the right to list events in namespace serving.",
+        "",
+        "Next: Nothing to do.",
     ]
 
 
@@ -135,7 +71,7 @@ def test_a_minimum_hit_names_the_longer_ones_that_lose(kubeconfig: NewConfig) ->
 
 def findings(shown: bytes) -> list[str]:
     lines = shown.decode().splitlines()
-    return lines[lines.index("Findings") + 1 :]
+    return lines[lines.index("Findings") + 1 : lines.index("Last changes") - 1]
 
 
 def test_findings_are_told_one_by_one_and_errors_come_first(kubeconfig: NewConfig) -> None:
@@ -210,6 +146,13 @@ def test_a_tier_that_was_never_accepted_has_no_empty_table(kubeconfig: NewConfig
         "Findings",
         "  Error InvalidSpec",
         "    spec.store: no",
+        "",
+        "Last changes",
+        "  Events are not known: that takes the right to list events in namespace serving.",
+        "",
+        "Next: Correct the fields that the message names; `kvtier plan -f FILE` checks a file",
+        "  beforehand.",
+        "  docs/runbooks.md#invalidspec",
     ]
 
 
@@ -258,6 +201,8 @@ def test_the_document_is_the_status_under_its_own_names(kubeconfig: NewConfig) -
         "controllerActive": True,
         **body["status"],
         "poolPods": None,
+        "events": None,
+        "next": {"text": "Nothing to do."},
     }
 
 

@@ -39,6 +39,8 @@ _BARE_TOKEN = re.compile(rf"(?<![0-9A-Za-z])[0-9a-f]{{{2 * TOKEN_BYTES}}}(?![0-9
 _KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.S
 )
+_KEY_END = re.compile(r"[\w+/=\s\\]{0,8000}-----END [A-Z0-9 ]*PRIVATE KEY-----")
+"""What is left of one whose beginning a log does not have any more."""
 _KNOWN_FORMS = re.compile(
     r"(?<![0-9A-Za-z])(?:hf_[0-9A-Za-z]{16,}|sk-[0-9A-Za-z_-]{16,}|gh[pousr]_[0-9A-Za-z]{20,}"
     r"|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}"
@@ -58,7 +60,7 @@ _NAMED = re.compile(
 """A name that tells of a secret, and what stands behind it: ``--api-key x``, ``TOKEN=x``."""
 _SECRET_NAME = re.compile(rf"(?i)(?:^|[-_.]|(?<=[a-z])(?=[A-Z])){_WORD}$")
 _PLAIN_WORD = re.compile(r"[a-z]{1,12}[.,;:)]?")
-_BASE64 = re.compile(r"[\w+/-]{16,}(?:[ \t]*(?:\\n|\n)[ \t]*[\w+/-]{16,})*={0,2}", re.A)
+_BASE64 = re.compile(r"[\w+/-]{16,}(?:[ \t]*(?:\\+n|\n)[ \t]*[\w+/-]{16,})*={0,2}", re.A)
 _HARMLESS = re.compile(r"[a-z0-9-]{1,63}(?:/[a-z0-9.-]+)*|[A-Z][a-z]+(?:[A-Z][a-z]+)*|[0-9a-f]+")
 _DEPTH: Final = 3
 """Secret data is base64, and whoever logs an object may have encoded it once more."""
@@ -72,6 +74,7 @@ def redact_foreign(text: str, *known_secrets: str) -> str:
     """
     text = redact(text, *known_secrets)
     text = _KEY_BLOCK.sub(REDACTED, text)
+    text = _KEY_END.sub(REDACTED, text)
     text = _BASE64.sub(_without_base64, text)
     text = _BARE_TOKEN.sub(REDACTED, text)
     text = _KNOWN_FORMS.sub(REDACTED, text)
@@ -129,7 +132,7 @@ def _without_base64(match: re.Match[str]) -> str:
 
 def _hides(run: str, *, depth: int) -> bool:
     """Whether this base64 holds a credential, wherever in it the encoding of one begins."""
-    joined = re.sub(r"\\n|\s|=", "", run).replace("-", "+").replace("_", "/")
+    joined = re.sub(r"\\+n|\s|=", "", run).replace("-", "+").replace("_", "/")
     if "\n" not in run and _HARMLESS.fullmatch(run):
         return False
     for skipped in range(4):

@@ -22,7 +22,7 @@ PURE += tuple(
     f"cli/{name}.py"
     for name in (
         *("around", "changes", "colour", "generation_report", "next_steps"),
-        *("plot", "probe_report", "status_list"),
+        *("plot", "probe_report", "status_list", "watch_changes"),
         *("screen", "simulate_plot", "simulate_report"),
         *("status_generations", "status_report", "trial_report"),
     )

@@ -69,3 +69,9 @@ def coloured(text: str) -> str:
     for pattern, paint in _RULES:
         text = pattern.sub(paint, text)
     return text
+
+
+def of_line(text: str, *, warns: bool) -> str:
+    """One line of ``kvtier watch``: its time, and the rest in yellow where it warns."""
+    at, _, said = text.partition("  ")
+    return f"{_paint(at, _DIM)}  {_paint(said, _YELLOW) if warns else said}"

@@ -21,21 +21,27 @@ COMMANDS: Final = {
     "layout": "print the layout to write into a tier, from a model's config.json",
     "render": "print every object that kvtier would create for a tier",
     "generation": "print the generation of a tier's KV, its Secret's name, or what an edit changes",
-    "status": "show one tier of a cluster: verdict, figures, ranks, findings",
+    "status": "show a tier of a cluster on one screen, or all tiers, a line each",
+    "watch": "show what changes in tiers, a line each, as it comes",
+    "report": "collect what is known of a tier into one file, without any secret",
     "probe": "measure the link between a tier's engines and its ranks now",
     "roll": "restart all ranks of a tier, once its limiters know",
     "try": "run a tier's ranks on this machine for a moment, and measure them",
     "loadtest": "load a tier as its engines would, and check each byte",
     "simulate": "play a storm on paper: a tier is wiped, and engines get what admission lets in",
+    "completion": "print what makes a shell complete kvtier's commands, flags and tiers",
     "crd": "print the CustomResourceDefinition",
     "controller": "run the operator",
     "limiter": "run the limiter, which gateways ask before each request",
     "webhook": "run the optional webhook that judges tiers at apply time",
 }
-MODULES: Final = {"try": "trial", "probe-worker": "probe_worker"}
+MODULES: Final = {"try": "trial", "probe-worker": "probe_worker", "__complete": "complete"}
 """Modules that cannot be called as their command is."""
-HIDDEN: Final = {"probe-worker": "measure a tier's ranks from this node"}
-"""Commands that the operator's own pods run."""
+HIDDEN: Final = {
+    "probe-worker": "measure a tier's ranks from this node",
+    "__complete": "print how a command line can go on",
+}
+"""Commands that the operator's own pods and shells run."""
 
 
 class _Version(argparse.Action):
@@ -89,12 +95,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    arguments = build(argv[0] if argv else "").parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
+
+
+def build(asked: str) -> argparse.ArgumentParser:
+    """The parser of the command line, with the arguments of the command that is asked for."""
     parser = argparse.ArgumentParser(
         prog="kvtier", description="KV cache tiers for LLM prefill fleets.", allow_abbrev=False
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    asked = argv[0] if argv else ""
     for name, summary in (
         COMMANDS | {name: HIDDEN[name] for name in HIDDEN if name == asked}
     ).items():
@@ -112,9 +124,7 @@ def _run(argv: Sequence[str]) -> int:
             module = import_module(f"kvtier.cli.{MODULES.get(name, name)}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    arguments = parser.parse_args(argv)
-    code: int = arguments.run(arguments)
-    return code
+    return parser
 
 
 def _complain(line: str) -> None:

@@ -76,10 +76,17 @@ def default_namespace(*, context: str | None = None, kubeconfig: str | None = No
     if _in_cluster(context=context, kubeconfig=kubeconfig):
         return _OWN_NAMESPACE.read_text() if _OWN_NAMESPACE.exists() else "default"
     with _readable(kubeconfig) as path:
-        contexts, current = list_kube_config_contexts(path)
+        known, current = list_kube_config_contexts(path)
     wanted = context or current["name"]
-    named = [each["context"] for each in contexts if each["name"] == wanted]
+    named = [each["context"] for each in known if each["name"] == wanted]
     return str(named[0].get("namespace") or "default") if named else "default"
+
+
+def contexts(*, kubeconfig: str | None = None) -> list[str]:
+    """The names of the contexts of a kubeconfig. Raises NoCluster."""
+    with _readable(kubeconfig) as path:
+        found, _ = list_kube_config_contexts(path)
+    return [str(each["name"]) for each in found]
 
 
 def _in_cluster(*, context: str | None, kubeconfig: str | None) -> bool:

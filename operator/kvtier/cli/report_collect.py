@@ -135,7 +135,8 @@ class Collector:
         try:
             return await self.cluster.list(kind, "", LABEL)
         except Forbidden:
-            return await self._list(kind, USUAL_NAMESPACE, LABEL)
+            what = f"kvtier's own {kind.plural}"
+            return await self._list(kind, USUAL_NAMESPACE, LABEL, what=what)
         except ApiError as error:
             self.bundle.lacks(f"kvtier's own {kind.plural}", str(error))
             return []
@@ -204,11 +205,13 @@ class Collector:
             "versions.yaml", {"kubernetes": server.get("gitVersion"), "images": images}
         )
 
-    async def _list(self, kind: Kind, namespace: str, labels: str = "") -> list[Object]:
+    async def _list(
+        self, kind: Kind, namespace: str, labels: str = "", *, what: str = ""
+    ) -> list[Object]:
         try:
             return await self.cluster.list(kind, namespace, labels)
         except ApiError as error:
-            self._lacks(kind.plural, error, f"list {kind.plural}", namespace)
+            self._lacks(what or kind.plural, error, f"list {kind.plural}", namespace)
             return []
 
     def _lacks(self, what: str, error: ApiError, right: str, namespace: str) -> None:

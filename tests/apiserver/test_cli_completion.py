@@ -126,19 +126,28 @@ def setup(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
     [
         ("kvtier st", {"status"}),
         ("kvtier status ch", {"chat", "chat-long"}),
+        ("kvtier watch --al", {"--all-namespaces", "--alertmanager"}),
+        ("kvtier plan -f my-t", {"my-tier.yaml"}),
+    ],
+)
+def test_a_shell_completes(setup: Setup, shell: str, line: str, found: set[str]) -> None:
+    assert setup.ask(shell, line) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
         ("kvtier status ", {"chat", "chat-long", "search"}),
         ("kvtier status chat -o ", {"table", "json", "yaml"}),
         ("kvtier status chat -o j", {"json"}),
         ("kvtier status chat ", set()),
         ("kvtier roll --timeout 5m se", {"search"}),
-        ("kvtier watch --al", {"--all-namespaces", "--alertmanager"}),
-        ("kvtier plan -f my-t", {"my-tier.yaml"}),
         ("kvtier nothing ", set()),
         ("kvtier report chat --context ", {"test"}),
     ],
 )
-def test_a_shell_completes(setup: Setup, shell: str, line: str, found: set[str]) -> None:
-    assert setup.ask(shell, line) == found
+def test_a_line_is_completed(setup: Setup, line: str, found: set[str]) -> None:
+    assert setup.ask("bash", line) == found
 
 
 def test_bash_completes_behind_an_equals_sign_which_is_a_word_to_it(setup: Setup) -> None:

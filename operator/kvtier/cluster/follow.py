@@ -14,7 +14,15 @@ from urllib.parse import urlencode
 import aiohttp
 
 from kvtier.cluster.client import AioCluster
-from kvtier.cluster.protocol import ApiError, Kind, Object, TooManyRequests, Unavailable, error_for
+from kvtier.cluster.protocol import (
+    ApiError,
+    Forbidden,
+    Kind,
+    Object,
+    TooManyRequests,
+    Unavailable,
+    error_for,
+)
 
 LEAST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 5.0
@@ -122,7 +130,8 @@ async def follow(
     """Lists, and then yields what changes, for ever; lists again where a gap may have been.
 
     An API server that is away or refuses for a moment is waited for: one ``AWAY`` tells of it, one
-    ``BACK`` of its return. Raises Forbidden and NotFound, with which there is nothing to wait for.
+    ``BACK`` of its return. Raises NotFound, and Forbidden where nothing was ever allowed: there is
+    nothing to wait for.
     """
     async with cluster.watch_session(on_relist=lambda _: None) as session:
         follower = _Follower(
@@ -133,11 +142,12 @@ async def follow(
             quiet=quiet,
             kind={"apiVersion": kind.api_version, "kind": kind.kind},
         )
-        pause, away = LEAST_PAUSE, False
+        pause, away, known = LEAST_PAUSE, False, False
         while True:
             try:
                 if not follower.version:
                     listed = await follower.list()
+                    known = True
                     if away:
                         yield Seen(What.BACK)
                     pause, away = LEAST_PAUSE, False
@@ -155,6 +165,11 @@ async def follow(
                 if said.startswith("410 Gone"):
                     follower.version = ""
                     continue
+            except Forbidden as error:
+                if not known:
+                    raise
+                # An API server that is starting does not know its roles yet.
+                said = str(error)
             except TooManyRequests as error:
                 said, pause = str(error), max(pause, error.retry_after or 0.0)
             if not away:
@@ -168,6 +183,8 @@ def _told(cluster: AioCluster, error: Exception) -> str:
     if isinstance(error, ApiError):
         return str(error)
     said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, aiohttp.ClientPayloadError) and not said.startswith("410 Gone"):
+        said = "the connection broke"
     return said if said.startswith("410 Gone") else f"{cluster.server}: {said}"
 
 

@@ -54,6 +54,8 @@ BODY = "".join(RSA.splitlines()[1:-1])
         encoded(RSA),
         "\n".join(textwrap.wrap(encoded(RSA), 76)),
     ],
+    # What is random has no place in the name of a test.
+    ids=[f"form {number}" for number in range(15)],
 )
 def test_tokens_and_keys_are_found_in_every_form(text: str) -> None:
     shown = redact_foreign(f"before {text} after")

@@ -46,13 +46,16 @@ def held(name: str, found: str) -> None:
 
 async def screen(operator: Operator, *, first: str = "GENERATION", last: str = "") -> str:
     """A part of what ``kvtier status`` prints now: from the line that begins with ``first`` to the
-    empty one after it, or with all that follows."""
+    empty one after it, or with all that follows but for the last changes."""
     body = operator.cluster.peek(TIER, *KEY)
     assert body is not None
     pool = await read_pool(operator.cluster, NAMESPACE, NAME)
     shown = text(body, now=operator.clock.now(), runs=Controller(True), pool=pool).splitlines()
     start = next(n for n, line in enumerate(shown) if line.strip().startswith(first))
     end = len(shown) if last == "end" else shown.index("", start)
+    if last == "end":
+        changes = shown.index("Last changes", start)
+        del shown[changes : shown.index("", changes) + 1]
     return "".join(f"{line}\n" for line in shown[start:end])
 
 

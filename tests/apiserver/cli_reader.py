@@ -117,6 +117,11 @@ class Running:
         return self.process.wait(timeout=20)
 
 
+def _as_in_a_terminal() -> None:
+    """What a shell starts behind ``&`` ignores Ctrl-C, and so may what CI starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def running(config: Path, directory: Path, *arguments: str) -> Iterator[Running]:
     """The command, until the end of the block."""
@@ -128,6 +133,7 @@ def running(config: Path, directory: Path, *arguments: str) -> Iterator[Running]
             stdout=subprocess.PIPE,
             stderr=stream,
             text=True,
+            preexec_fn=_as_in_a_terminal,
         )
     made = Running(process=process, errors=errors)
     reader = threading.Thread(target=_read, args=(process, made.lines.append), daemon=True)

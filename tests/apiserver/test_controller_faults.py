@@ -54,6 +54,8 @@ def setup(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
     directory = tmp_path_factory.mktemp("faults")
     namespace = f"faults-{time.monotonic_ns()}"
     assert apiserver.kubectl("create", "namespace", namespace).code == 0
+    # Tiers that other tests left would be served too, and nobody here empties a namespace.
+    assert apiserver.kubectl("delete", "kvt", "--all", "--all-namespaces").code == 0
     with (
         proxy(apiserver, directory) as between,
         controller(apiserver, directory, lease="faults", kubeconfig=between.kubeconfig) as process,

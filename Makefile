@@ -13,7 +13,7 @@ IMAGE ?=
 # Another local cluster has the addresses of offset 0: make demo OFFSET=2
 OFFSET ?=
 
-.PHONY: help demo demo-down test unit apiserver cluster lint bench campaign campaign-engines storm \
+.PHONY: help demo demo-down test unit random apiserver cluster lint bench campaign campaign-engines storm \
 	crd docs lock clean
 
 help: ## Show the targets
@@ -39,6 +39,9 @@ unit: $(VENV)/.installed ## Pure tests and fakes: seconds
 apiserver: $(VENV)/.installed ## Against a real kube-apiserver and etcd
 	$(CLUSTER) build
 	$(BIN)/pytest tests/apiserver
+
+random: $(VENV)/.installed ## Property tests with examples that nobody has tried; repeat at will
+	KVTIER_RANDOM=1 $(BIN)/pytest -n 2 $(shell grep -lr hypothesis tests/unit --include='test_*.py')
 
 cluster: $(VENV)/.installed ## Against a real cluster: kubelets, containers, Valkey
 	$(CLUSTER) build

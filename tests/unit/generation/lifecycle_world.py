@@ -316,11 +316,10 @@ class Tier:
         self._check_fixed_point(case, step)
 
     def _check_bounds(self, before: Record, case: Case, after: Record) -> None:
-        more = len(after.generations) - len(before.generations)
-        assert more <= 1 + len(case.offered)
-        tokens = [sum(1 for e in r.generations for _ in e.tokens()) for r in (before, after)]
-        # Each may be renewed, and once more if it was contaminated and comes back in the same look.
-        assert tokens[1] - tokens[0] <= 2 * len(after.generations)
+        assert len(after.generations) <= len(before.generations) + 1 + len(case.offered)
+        old, new = (sum(1 for e in r.generations for _ in e.tokens()) for r in (before, after))
+        # Twice if it is renewed and comes back from contamination.
+        assert new - old <= 2 * len(after.generations)
 
     def _check_removal(self, old: GenerationEntry, case: Case) -> None:
         assert old.id not in {pod.mounts for pod in self.pods.values()}

@@ -8,6 +8,7 @@ import aiohttp
 from yarl import URL
 
 from kvtier.engines.endpoint import Endpoint
+from kvtier.pod_session import pod_session
 
 TIMEOUT: Final = 5.0
 """Seconds for connection and answer together."""
@@ -16,7 +17,7 @@ AT_ONCE: Final = 16
 MOST_BYTES: Final = 4 * 2**20
 """Of one answer: vLLM's has some 100 KB for each data parallel rank."""
 _CHUNK: Final = 65536
-_HEADERS: Final = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
+_ACCEPT: Final = "text/plain;version=0.0.4"
 _TYPES: Final = ("text/plain", "application/openmetrics-text")
 
 
@@ -31,13 +32,7 @@ class Scraper:
 
     async def __aenter__(self) -> Self:
         self._turns = asyncio.Semaphore(self._at_once)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._at_once, force_close=True),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=self._timeout,
-            auto_decompress=False,
-            headers=_HEADERS,
-        )
+        self._session = pod_session(accept=_ACCEPT, at_once=self._at_once, timeout=self._timeout)
         return self
 
     async def __aexit__(

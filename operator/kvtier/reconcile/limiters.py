@@ -9,13 +9,13 @@ import aiohttp
 from yarl import URL
 
 from kvtier.plan.limiters import Limiters, Replica, parse
+from kvtier.pod_session import pod_session
 
 TIMEOUT: Final = 2.0
 """Seconds for one look: name, connections and answers."""
 AT_ONCE: Final = 16
 MOST_REPLICAS: Final = 64
 MOST_BYTES: Final = 4 * 2**20
-_HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
 
 
 class LimiterReader:
@@ -29,12 +29,10 @@ class LimiterReader:
         self._looking: asyncio.Future[list[str]] | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
-            cookie_jar=aiohttp.DummyCookieJar(),
+        self._session = pod_session(
+            accept="application/json",
+            at_once=AT_ONCE,
             timeout=aiohttp.ClientTimeout(total=self._seconds),
-            auto_decompress=False,
-            headers=_HEADERS,
         )
         return self
 

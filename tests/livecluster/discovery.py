@@ -8,16 +8,16 @@ is written, and tried, as for a cluster.
 import json
 import re
 import ssl
-import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from livecluster.api import Object, is_ready
+from livecluster.serving import Quiet, serving
 
 SECONDS = 10.0
 
@@ -84,7 +84,7 @@ def discovery(account: Account) -> Iterator[str]:
     While the API server does not answer it says so: Prometheus keeps the targets that it has.
     """
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             try:
                 body = json.dumps(targets(account.pods(self.path.strip("/")))).encode()
@@ -98,14 +98,5 @@ def discovery(account: Account) -> Iterator[str]:
                 self.end_headers()
                 self.wfile.write(body)
 
-        def log_message(self, *arguments: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join(10)
+    with serving(Handler) as address:
+        yield address

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -17,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socket import socket
 from typing import Any, Final
@@ -28,6 +27,7 @@ from livecluster.api import Object
 from livecluster.cluster import LiveCluster
 from livecluster.discovery import Account, discovery, name_of
 from livecluster.installation import CHART, NAMESPACE, RELEASE
+from livecluster.serving import Quiet, serving
 from livecluster.waiting import eventually
 
 RULES: Final = CHART / "rules" / "kvtier.yaml"
@@ -301,7 +301,7 @@ def _alertmanager(directory: Path, *, port: int, receiver: str) -> Iterator[None
 def _receiver(notices: list[Notice]) -> Iterator[str]:
     """Where Alertmanager tells; yields the address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             notices.extend(
@@ -311,17 +311,8 @@ def _receiver(notices: list[Notice]) -> Iterator[str]:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *arguments: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join(10)
+    with serving(Handler) as address:
+        yield address
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
 
+from lifecycle_growth import check_growth
+
 from kvtier.api.types import KVCacheTierSpec
 from kvtier.generation.acl import acl_file, acl_revision, fenced_tokens, key_prefix, users
 from kvtier.generation.case import Case, Fences, Pod, Policy
@@ -295,7 +297,7 @@ class Tier:
     def _check_step(self, before: Record, case: Case, step: Step) -> None:
         after = step.record
         assert from_json(to_json(after)) == after
-        self._check_bounds(before, case, after)
+        check_growth(before, case, after)
         live = [entry.id for entry in after.generations if entry.state is State.LIVE]
         assert len(live) <= 1
         if not self.policy.paused:
@@ -314,12 +316,6 @@ class Tier:
                 rules = users(after, rank=rank).get(token, ())
                 assert not [rule for rule in rules if rule.startswith("~")], "a fence was lifted"
         self._check_fixed_point(case, step)
-
-    def _check_bounds(self, before: Record, case: Case, after: Record) -> None:
-        assert len(after.generations) <= len(before.generations) + 1 + len(case.offered)
-        old, new = (sum(1 for e in r.generations for _ in e.tokens()) for r in (before, after))
-        # Twice if it is renewed and comes back from contamination.
-        assert new - old <= 2 * len(after.generations)
 
     def _check_removal(self, old: GenerationEntry, case: Case) -> None:
         assert old.id not in {pod.mounts for pod in self.pods.values()}

@@ -19,7 +19,7 @@ import yaml
 from webhook_process import free_port
 
 RULES = Path(__file__).parents[3] / "charts/kvtier/rules/kvtier.yaml"
-INTERVAL = "500ms"
+INTERVAL = "1s"
 
 
 @dataclass(frozen=True, slots=True)

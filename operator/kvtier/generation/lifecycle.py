@@ -5,7 +5,7 @@ prove is part of the next look. So the machine can be stopped anywhere: the next
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +64,10 @@ class _Look:
         fresh: dict[str, Any] = {"cause": None, "note": None, "drained": 0.0}
         return replace(entry, state=state, since=self.case.now, **(fresh | changes))
 
+    def made(self, name: str, state: State, fields: Mapping[str, Any]) -> GenerationEntry:
+        token, now = self.case.new_token(), self.case.now
+        return GenerationEntry(id=name, state=state, token=token, identity=dict(fields), since=now)
+
     # What the spec names
 
     def heed_spec(self, record: Record) -> Record:
@@ -76,13 +80,7 @@ class _Look:
             record = record.put(self.moved(before, State.DRAINING))
         entry = record.find(wanted)
         if entry is None:
-            entry = GenerationEntry(
-                id=wanted,
-                state=State.LIVE,
-                token=case.new_token(),
-                identity=dict(case.wanted),
-                since=case.now,
-            )
+            entry = self.made(wanted, State.LIVE, case.wanted)
             self.tell(
                 reasons.GENERATION_LIVE,
                 f"Generation {wanted} is the one for engines to use; {self._after(before)}.",
@@ -130,21 +128,16 @@ class _Look:
             return record
         for generation, fields in case.offered.items():
             if record.find(generation) is None and len(record.generations) < MOST_GENERATIONS:
-                entry = GenerationEntry(
-                    id=generation,
-                    state=State.PENDING,
-                    token=case.new_token(),
-                    identity=dict(fields),
-                    since=case.now,
-                )
-                record = record.put(entry)
-                self.tell(
-                    reasons.GENERATION_PENDING,
-                    f"Generation {generation} was made for engines of the pool that run another "
-                    "identity than the spec's: have them mount its Secret, or bring the spec to "
-                    "what they run.",
-                )
+                record = record.put(self.pending(generation, fields))
         return record
+
+    def pending(self, generation: str, fields: Mapping[str, Any]) -> GenerationEntry:
+        self.tell(
+            reasons.GENERATION_PENDING,
+            f"Generation {generation} was made for engines of the pool that run another identity "
+            "than the spec's: have them mount its Secret, or bring the spec to what they run.",
+        )
+        return self.made(generation, State.PENDING, fields)
 
     # What pods do
 
@@ -343,9 +336,10 @@ class _Look:
 
     def _let_go(self, record: Record) -> Record:
         """Forget tokens and generations that nobody holds any more."""
-        fences, leaving = self.case.fences, set()
-        if self.case.policy.paused:
+        fences, policy, leaving = self.case.fences, self.case.policy, set()
+        if policy.paused:
             return record
+        makes_anew = policy.on_pool_drift is OnPoolDrift.NEW_GENERATION
         for entry in record.generations:
             kept = tuple(
                 each
@@ -362,7 +356,12 @@ class _Look:
                 and fences.hold
                 and fences.without_sessions(*entry.tokens())
             )
-            if unused and entry.id in self.case.kept:
+            if unused and makes_anew and entry.id in self.case.offered:
+                # Gone and made for them in one: both have the same Secret. Keys may have come
+                # since, from a rank that was restarted with an old file.
+                if fences.empty(entry.id):
+                    record = record.put(self.pending(entry.id, self.case.offered[entry.id]))
+            elif unused and entry.id in self.case.kept:
                 leaving.add(entry.id)
             elif unused:
                 record = record.without(entry.id)

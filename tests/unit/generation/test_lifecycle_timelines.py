@@ -102,6 +102,13 @@ TIMELINES: dict[str, tuple[tuple[Act, ...], dict[str, str]]] = {
         (policy(on_pool_drift=OnPoolDrift.NEW_GENERATION), pod("ahead", "r2", None)),
         {A: "Live", B: "Pending"},
     ),
+    "fenced by a salt, and asked for by pods when it is gone": (
+        (
+            *(spec("r1", "2"), policy(on_pool_drift=OnPoolDrift.NEW_GENERATION)),
+            *(spec("r2"), pod("ahead", "r1", None), passes(0)),
+        ),
+        {A: "Pending", B: "Live"},
+    ),
     "a generation that nobody came for": (
         (
             policy(on_pool_drift=OnPoolDrift.NEW_GENERATION),

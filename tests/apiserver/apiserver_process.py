@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,13 +18,10 @@ from typing import Any
 
 import yaml
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+from programs import CannotStart, local_binaries
+
 START_SECONDS = 100.0
 STOP_SECONDS = 15.0
-
-
-class CannotStart(Exception):
-    """Why this machine runs no API server; one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +95,6 @@ def running() -> Iterator[ApiServer]:
 def kubectl_path() -> Path:
     """The real kubectl. Raises CannotStart while it is not built."""
     return _binaries()["kubectl"]
-
-
-def local_binaries() -> dict[str, Path]:
-    """Paths of the local cluster's binaries by name, whether they are built yet or not."""
-    sys.path.insert(0, str(CHECKOUT / "deploy" / "local"))
-    try:
-        from localcluster.build import binaries
-    finally:
-        sys.path.pop(0)
-    return binaries()
 
 
 def _binaries() -> dict[str, Path]:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from apiserver_process import ApiServer, CannotStart, running
+from apiserver_process import ApiServer, running
 from dry_run import DryRun
 from gateway_kinds import teach
 
 from kvtier.api.base import GROUP, PLURAL
 from kvtier.api.crd import crd_yaml
+from programs import CannotStart
 
 
 @pytest.fixture(scope="session")

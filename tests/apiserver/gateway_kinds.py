@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from apiserver_process import ApiServer
-from go_modules import go_module
+
+from programs import go_module
 
 ENVOY_GATEWAY = "github.com/envoyproxy/gateway@v1.9.1"
 ENVOY_GATEWAY_SUM = "h1:vAVp6/AlBXJ1aOhp1mxL7fNEzVEfjADUguUhm2wzxQY="

@@ -1,7 +1,8 @@
 """The kinds of the Prometheus operator that the chart makes, from that project's own CRDs."""
 
 from apiserver_process import ApiServer
-from go_modules import go_module
+
+from programs import go_module
 
 PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.93.1"
 PROMETHEUS_OPERATOR_SUM = "h1:4Juk8v93RdG1DSGD/mGp+SeQKPmnlLIj2iq3blLZgFY="

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from apiserver_process import CHECKOUT, ApiServer
+from apiserver_process import ApiServer
 from webhook_chart import rendered
+
+from programs import CHECKOUT
 
 SAMPLE = CHECKOUT / "deploy" / "samples" / "gateways" / "envoy-gateway-security-policy.yaml"
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all(SAMPLE.read_text()))

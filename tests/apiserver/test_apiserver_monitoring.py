@@ -7,8 +7,10 @@ from typing import Any
 
 import monitoring_kinds
 import pytest
-from apiserver_process import ApiServer, CannotStart
+from apiserver_process import ApiServer
 from webhook_chart import rendered
+
+from programs import CannotStart
 
 NAMESPACE = "kvtier-monitoring"
 ON = ("monitoring.podMonitor.enabled=true", "monitoring.prometheusRule.enabled=true")

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from apiserver_process import CannotStart, kubectl_path
+from apiserver_process import kubectl_path
 
 from kvtier.api.yaml_scalars import ambiguity, kubectl_reading
+from programs import CannotStart
 
 ALPHABET = "0123456789abefoxynEXOB+-._:~"
 WORDS = (

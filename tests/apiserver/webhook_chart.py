@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from apiserver_process import CHECKOUT, local_binaries
-from go_modules import go_module
+
+from programs import CHECKOUT, go_module, local_binaries
 
 CHART = CHECKOUT / "charts/kvtier"
 CERT_MANAGER = "github.com/cert-manager/cert-manager@v1.21.2"

@@ -27,8 +27,8 @@ from kvtier.generation.record import Record
 from kvtier.render.engine import engine_binaries, engine_files
 from kvtier.render.mount import Mount
 from kvtier.render.plugin import ZIP_KEY
-from livecluster.cluster import CHECKOUT
 from livecluster.figures import write_row
+from programs import CHECKOUT
 
 SAMPLE = CHECKOUT / "deploy" / "samples" / "llama-3.1-70b.yaml"
 CHUNKS = 64

@@ -23,13 +23,13 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "apiserver"))
 
-from apiserver_process import ApiServer, CannotStart, local_binaries
+from apiserver_process import ApiServer
 from gateway_kinds import ENVOY_GATEWAY, ENVOY_GATEWAY_SUM, GENERATED, gateway_api
-from go_modules import go_module
+
+from programs import go_module, go_program
 
 BINARY = "KVTIER_ENVOY_GATEWAY"
 """Environment variable: a built envoy-gateway. Without it one is built into the cache, once."""
-BUILD_SECONDS = 2400
 ENVOY = "1.40.0"
 IN_ROOT = """
 set -e
@@ -87,29 +87,9 @@ spec:
 
 def binary() -> Path:
     """The envoy-gateway to run. Raises CannotStart, in one line, when there is none to be had."""
-    if given := os.environ.get(BINARY):
-        if not Path(given).exists():
-            raise CannotStart(f"{BINARY}: there is no {given}")
-        return Path(given)
-    version = ENVOY_GATEWAY.partition("@")[2]
-    built = local_binaries()["etcd"].parents[1] / f"envoy-gateway-{version}" / "envoy-gateway"
-    if not built.exists():
-        source = go_module(ENVOY_GATEWAY, checksum=ENVOY_GATEWAY_SUM)
-        half = built.with_suffix(".half")
-        built.parent.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            ["go", "build", "-mod=readonly", "-o", str(half), "./cmd/envoy-gateway"],
-            cwd=source,
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS,
-            check=False,
-            env={**os.environ, "GOFLAGS": "", "GOWORK": "off"},
-        )
-        if done.returncode:
-            raise CannotStart(f"envoy-gateway does not build: {' '.join(done.stderr.split())}")
-        half.rename(built)
-    return built
+    return go_program(
+        "envoy-gateway", module=ENVOY_GATEWAY, checksum=ENVOY_GATEWAY_SUM, given=BINARY
+    )
 
 
 def teach(server: ApiServer) -> None:

@@ -29,9 +29,10 @@ from kvtier.render.names import RECORD_KEY, TOKEN_KEY, acl_name
 from kvtier.store.client import connector
 from kvtier.store.protocol import Address, Credentials
 from livecluster.api import Object, is_ready
-from livecluster.cluster import CHECKOUT, LiveCluster
+from livecluster.cluster import LiveCluster
 from livecluster.tier import CHILD_KINDS, READY_SECONDS, Tier
 from livecluster.waiting import eventually
+from programs import CHECKOUT
 
 LAUNCHER = Path(__file__).parent / "struck_controller.py"
 NAME = "chat"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from livecluster.cluster import CHECKOUT
 from livecluster.fixtures import NewTier, leaked
 from livecluster.installation import Installation
+from programs import CHECKOUT
 
 
 def test_no_token_of_the_whole_campaign_is_anywhere_but_in_secrets(

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from livecluster.api import condition
-from livecluster.cluster import CHECKOUT, LiveCluster
+from livecluster.cluster import LiveCluster
 from livecluster.fixtures import NewTier
 from livecluster.ranks import dns_resolver
 from livecluster.tier import READY_SECONDS
+from programs import CHECKOUT
 
 CHUNKS = 20
 SAMPLES = CHECKOUT / "deploy" / "samples"

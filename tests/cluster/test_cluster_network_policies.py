@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from livecluster.callers import PORT, Caller, connect
-from livecluster.cluster import CHECKOUT, LiveCluster
+from livecluster.cluster import LiveCluster
 from livecluster.fixtures import NewTier
 from livecluster.installation import NAMESPACE, Installation
 from livecluster.tier import Tier
 from livecluster.waiting import eventually
+from programs import CHECKOUT
 
 SAMPLE = CHECKOUT / "deploy" / "samples" / "network-policies.yaml"
 VALKEY = 6379

@@ -2,9 +2,9 @@
 
 import pytest
 
-from livecluster.cluster import CHECKOUT
 from livecluster.fixtures import NewTier, leaked
 from livecluster.installation import Installation
+from programs import CHECKOUT
 
 
 # It looks through all that the session left, and a busy machine is slow at that.

@@ -14,17 +14,13 @@ from typing import Any
 from livecluster.api import Api
 from livecluster.audit import AuditLog
 from livecluster.leaks import Leaks
+from programs import CHECKOUT, CannotStart
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 SCRIPT = CHECKOUT / "deploy" / "local" / "cluster"
 KVTIER = Path(sys.executable).with_name("kvtier")
 REUSED = "KVTIER_TEST_CLUSTER"
 """Names an instance that is up already; it is used and left running."""
 COMMAND_SECONDS = 120.0
-
-
-class CannotStart(Exception):
-    """Why there is no cluster. One line that says what to do."""
 
 
 class Failed(AssertionError):

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from livecluster.cluster import CHECKOUT, LiveCluster
+from livecluster.cluster import LiveCluster
+from programs import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
 RECORD = "KVTIER_RECORD"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from livecluster.cluster import REUSED, CannotStart, Failed, LiveCluster, cluster
+from livecluster.cluster import REUSED, Failed, LiveCluster, cluster
 from livecluster.installation import Installation
 from livecluster.leaks import KINDS
 from livecluster.tier import Tier
+from programs import CannotStart
 
 NewTier = Callable[[str], Tier]
 DESCRIBED = 4

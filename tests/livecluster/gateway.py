@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from livecluster.cluster import CHECKOUT
+from programs import CHECKOUT
 
 SAMPLE: Final = CHECKOUT / "deploy" / "samples" / "gateways" / "envoy-ext-authz.yaml"
 LIMITER_PORT: Final = 8080

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from livecluster.api import Object, is_ready
 from livecluster.audit import Mark, Request
-from livecluster.cluster import CHECKOUT, LiveCluster
+from livecluster.cluster import LiveCluster
 from livecluster.waiting import eventually
+from programs import CHECKOUT
 
 CHART = CHECKOUT / "charts" / "kvtier"
 NAMESPACE = "kvtier-system"

@@ -22,7 +22,7 @@ def kubectl() -> str:
 
 @pytest.fixture(params=[4, 3], ids=["helm4", "helm3"], scope="session")
 def helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    from apiserver_process import local_binaries
+    from programs import local_binaries
 
     version: int = request.param
     binary = local_binaries()["helm" if version == 4 else "helm3"]

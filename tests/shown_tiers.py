@@ -123,7 +123,7 @@ class Shown:
             if key == STORM:
                 ranks[LOST] = None
                 metrics.engines.count_failed_loads(*key, chunks=2.0)
-            metrics.ranks.show(*key, ranks=ranks, at=time.time())
+            metrics.ranks.show(*key, ranks=ranks, restarted=(), at=time.time())
             recomputed = 1900.0 if key == STORM else 200.0
             metrics.engines.count_tokens(*key, prompt=2000.0, recomputed=recomputed)
             metrics.engines.count_scrape(*key, result="success")

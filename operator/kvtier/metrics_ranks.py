@@ -1,6 +1,6 @@
 """Metrics of single ranks: what their servers tell of themselves, and what probes found."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,9 +32,11 @@ FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RankFigures:
-    """One rank's INFO: ``values`` by the names of ``FIELDS`` and ``keys``, ``denied`` by reason.
-    What a server counts it counts since its start."""
+    """One rank's INFO: ``run`` is its server's id, another with each start, ``values`` are by the
+    names of ``FIELDS`` and ``keys``, ``denied`` by reason. What a server counts it counts since its
+    start."""
 
+    run: str
     values: Mapping[str, float]
     denied: Mapping[str, float]
 
@@ -44,6 +46,7 @@ def figures(info: Mapping[str, str]) -> RankFigures:
     values = {name: _number(info.get(field, "")) for name, field in FIELDS.items()}
     keys = sum(_keys(text) for name, text in info.items() if _is_database(name))
     return RankFigures(
+        run=info.get("run_id", ""),
         values={**values, "keys": keys},
         denied={reason: _number(info.get(field, "")) for reason, field in DENIED.items()},
     )
@@ -60,6 +63,7 @@ class RankMetrics:
             return tiers.counter(f"kvtier_rank_{name}", text, "rank")
 
         self._up = gauge("up", "1 for a rank whose server answers the operator, else 0.")
+        self._restarts = counter("restarts", "Starts of a rank's server after the first seen.")
         self._figures = {
             name: make(name, text)
             for make, name, text in (
@@ -96,11 +100,21 @@ class RankMetrics:
         )
 
     def show(
-        self, namespace: str, tier: str, *, ranks: Mapping[int, RankFigures | None], at: float
+        self,
+        namespace: str,
+        tier: str,
+        *,
+        ranks: Mapping[int, RankFigures | None],
+        restarted: Collection[int],
+        at: float,
     ) -> None:
-        """All ranks of a tier, None for one that did not answer; ``at`` is in seconds since the
-        epoch."""
+        """All ranks of a tier, None for one that did not answer; ``restarted`` are those whose run
+        is another than when they answered last, and ``at`` is in seconds since the epoch."""
         key = (namespace, tier)
+        known = {rank: self._restarts.get(key, str(rank)) or 0.0 for rank in ranks}
+        self._restarts.replace(
+            key, {(str(rank),): count + (rank in restarted) for rank, count in known.items()}
+        )
         labelled: dict[Labels, RankFigures | None] = {(str(rank),): ranks[rank] for rank in ranks}
         answered = {rank: found for rank, found in labelled.items() if found is not None}
         self._up.replace(key, {rank: found is not None for rank, found in labelled.items()})

@@ -185,6 +185,8 @@ class TierMemory:
     """Whether somebody looks: without, what the status keeps of it is of the past."""
     ranks: Sequence[RankState] = ()
     """The ranks as the last reconcile saw them."""
+    runs: dict[int, str] = field(default_factory=dict)
+    """By rank: the run of its server when it last answered for metrics."""
     tokens: TokenSignal | None = None
     """What engines counted since somebody last took it from here."""
     view: View | None = None

@@ -74,7 +74,12 @@ class RankWatcher:
             # Deleted meanwhile: no series of it may come back.
             return
         ranks = {state.rank: figures for state, figures in zip(states, found, strict=True)}
-        self._metrics.ranks.show(*key, ranks=ranks, at=self._clock.now().timestamp())
+        runs = {rank: found.run for rank, found in ranks.items() if found is not None}
+        restarted = {rank for rank, run in runs.items() if memory.runs.get(rank, run) != run}
+        memory.runs |= runs
+        self._metrics.ranks.show(
+            *key, ranks=ranks, restarted=restarted, at=self._clock.now().timestamp()
+        )
 
     async def _ask(self, address: Address | None, credentials: Credentials) -> RankFigures | None:
         if address is None:

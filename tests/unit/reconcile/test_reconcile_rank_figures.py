@@ -82,6 +82,30 @@ async def test_a_look_costs_one_info_of_each_rank_and_nothing_of_the_api_server(
     assert len(ready.cluster.requests) == requests
 
 
+async def test_a_start_counts_when_it_is_seen_however_long_the_server_runs(
+    ready: Operator, watcher: RankWatcher
+) -> None:
+    def restarts() -> list[float | None]:
+        return [value(ready, "kvtier_rank_restarts_total", rank=rank) for rank in ("0", "1")]
+
+    await watcher.look()
+    assert restarts() == [0, 0]
+    server = ready.server("demo-r1-0")
+    server.restart()
+    await watcher.look()
+    assert restarts() == [0, 1]
+    server.up = False
+    await watcher.look()
+    assert restarts() == [0, 1]
+    server.up = True
+    await watcher.look()
+    assert restarts() == [0, 1]
+    server.restart()
+    await watcher.look()
+    await watcher.look()
+    assert restarts() == [0, 2]
+
+
 async def test_a_rank_that_does_not_answer_is_down_and_has_no_figures(
     ready: Operator, watcher: RankWatcher
 ) -> None:

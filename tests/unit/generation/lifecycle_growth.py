@@ -1,6 +1,7 @@
-"""How much one look of the operator may add to a record."""
+"""What one look of the operator may add to a record, and what it ended."""
 
 from kvtier.generation.case import Case
+from kvtier.generation.entry import Retirement
 from kvtier.generation.record import Record
 
 
@@ -16,3 +17,9 @@ def check_growth(before: Record, case: Case, after: Record) -> None:
 
 def _tokens(record: Record) -> int:
     return sum(len(list(entry.tokens())) for entry in record.generations)
+
+
+def ended(record: Record) -> set[str]:
+    """Retired tokens that are good for nothing any more."""
+    retired = [each for entry in record.generations for each in entry.retired]
+    return {each.token for each in retired if each.state is not Retirement.VALID}

@@ -14,6 +14,7 @@ MAY_BE_EMPTY = {
     "ALERTS": "nothing fires",
     "kvtier_admission_limit_tokens_per_second": "Open: no limit",
     "kvtier_limiter_share_tokens_per_second": "Open: no limit",
+    "kvtier_admission_policy_requests_per_second": "no policy of Envoy Gateway's",
     "kvtier_generation_drain_started_timestamp_seconds": "nothing drains",
     "kvtier_tier_certificate_expiry_timestamp_seconds": "without store.tls",
     "kvtier_webhook_certificate_expiry_timestamp_seconds": "the webhook is not installed",

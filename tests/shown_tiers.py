@@ -95,6 +95,7 @@ class Shown:
         tier.status["admission"] = admission_status(tier, view=calm, **told)
         admission = admission_status(tier, view=view, **told) | {"maxQueuedTokens": 30000}
         metrics.admission.show(*key, admission=admission, view=view, enforces=storm)
+        metrics.admission.show_policy(*key, rate=7.0 if storm else None)
         old = [entry("g-old", GenerationState.DRAINING)] if storm else []
         metrics.generations.show(
             *key,

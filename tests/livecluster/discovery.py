@@ -1,4 +1,4 @@
-"""Pods as Prometheus' kubernetes_sd describes them, asked of the API server and served by HTTP.
+"""How a Prometheus finds the pods of a namespace: by kubernetes_sd, or told as by it.
 
 Debian builds its Prometheus without kubernetes_sd. What it would find, one target for each port of
 each container with ``__meta_kubernetes_*`` labels, is told here to its http_sd, so that relabeling
@@ -9,7 +9,7 @@ import json
 import re
 import ssl
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
@@ -20,6 +20,10 @@ from livecluster.api import Object, is_ready
 from livecluster.serving import Quiet, serving
 
 SECONDS = 10.0
+ASKS = "5s"
+"""Between two questions of Prometheus; each must be answered within it, on a busy machine too."""
+Find = Callable[[str], dict[str, Any]]
+"""How Prometheus finds the pods of a namespace, as a part of a scrape's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,8 @@ def name_of(key: str) -> str:
 
 
 @contextmanager
-def discovery(account: Account) -> Iterator[str]:
-    """Answer on loopback until the block ends; yields the address, to which a namespace is added.
+def http_sd(account: Account) -> Iterator[Find]:
+    """Answer on loopback until the block ends.
 
     While the API server does not answer it says so: Prometheus keeps the targets that it has.
     """
@@ -99,4 +103,25 @@ def discovery(account: Account) -> Iterator[str]:
                 self.wfile.write(body)
 
     with serving(Handler) as address:
-        yield address
+        yield lambda namespace: {
+            "http_sd_configs": [{"url": f"{address}{namespace}", "refresh_interval": ASKS}]
+        }
+
+
+@contextmanager
+def kubernetes_sd(account: Account, directory: Path) -> Iterator[Find]:
+    """Prometheus' own; the account's token is in a file of ``directory``."""
+    token = directory / "token"
+    token.touch(0o600)
+    token.write_text(account.token)
+    yield lambda namespace: {
+        "kubernetes_sd_configs": [
+            {
+                "role": "pod",
+                "namespaces": {"names": [namespace]},
+                "api_server": account.url,
+                "authorization": {"credentials_file": str(token)},
+                "tls_config": {"ca_file": str(account.ca)},
+            }
+        ]
+    }

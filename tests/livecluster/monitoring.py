@@ -25,7 +25,7 @@ import yaml
 
 from livecluster.api import Object
 from livecluster.cluster import LiveCluster
-from livecluster.discovery import Account, discovery, name_of
+from livecluster.discovery import Account, Find, http_sd, kubernetes_sd, name_of
 from livecluster.installation import CHART, NAMESPACE, RELEASE
 from livecluster.serving import Quiet, serving
 from livecluster.waiting import eventually
@@ -35,9 +35,8 @@ ACCOUNT: Final = "test-prometheus"
 START_SECONDS: Final = 30.0
 SCRAPES: Final = "3s"
 LOOKS: Final = "1s"
-FINDS: Final = "5s"
-"""Between two scrapes, two evaluations of the rules, two questions after pods. Each must end within
-its interval, on a busy machine too."""
+"""Between two scrapes, and two evaluations of the rules. Each must end within its interval, on a
+busy machine too."""
 _WINDOW: Final = re.compile(r"\[(\d+[smhd])\]|offset (\d+[smhd])")
 
 
@@ -136,8 +135,12 @@ def monitoring(
     held: str = "2s",
     windows: Mapping[str, str] | None = None,
     settings: Sequence[str] = (),
+    program: Path | None = None,
 ) -> Iterator[Monitoring]:
     """Both run on loopback until the block ends, and scrape what is installed.
+
+    ``program`` is a Prometheus with kubernetes_sd. Debian's has none, and is told the same by
+    http_sd.
 
     ``held`` is every rule's ``for``. ``windows`` shortens ranges and offsets of the rules, such as
     ``{"1h": "30s"}``; others stay. ``settings`` are those of the chart for which PodMonitors are
@@ -147,15 +150,17 @@ def monitoring(
     rules, config = directory / "rules.yaml", directory / "prometheus.yaml"
     rules.write_text(yaml.safe_dump(shortened(RULES.read_text(), held=held, windows=windows)))
     found = Monitoring(url=f"http://127.0.0.1:{port}")
+    account = _account(cluster)
+    finding = kubernetes_sd(account, directory) if program else http_sd(account)
     with (
-        discovery(_account(cluster)) as pods,
+        finding as find,
         _receiver(found.notices) as receiver,
         _alertmanager(directory, port=alerting, receiver=receiver),
     ):
-        jobs = [_job(monitor, pods=pods) for monitor in _monitors(cluster, settings)]
+        jobs = [_job(monitor, find=find) for monitor in _monitors(cluster, settings)]
         config.write_text(_config(rules, jobs=jobs, alertmanager=f"127.0.0.1:{alerting}"))
         with _running(
-            "prometheus",
+            str(program or "prometheus"),
             f"--config.file={config}",
             f"--storage.tsdb.path={directory / 'prometheus'}",
             f"--web.listen-address=127.0.0.1:{port}",
@@ -209,7 +214,7 @@ def _monitors(cluster: LiveCluster, settings: Sequence[str]) -> list[Object]:
     return [each for each in yaml.safe_load_all(text) if each and each["kind"] == "PodMonitor"]
 
 
-def _job(monitor: Object, *, pods: str) -> dict[str, Any]:
+def _job(monitor: Object, *, find: Find) -> dict[str, Any]:
     """What the Prometheus operator makes of a PodMonitor with one port."""
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     selected = {
@@ -226,9 +231,7 @@ def _job(monitor: Object, *, pods: str) -> dict[str, Any]:
         "job_name": monitor["metadata"]["name"],
         "metrics_path": endpoint["path"],
         "honor_labels": endpoint.get("honorLabels", False),
-        "http_sd_configs": [
-            {"url": f"{pods}{monitor['metadata']['namespace']}", "refresh_interval": FINDS}
-        ],
+        **find(monitor["metadata"]["namespace"]),
         "relabel_configs": [
             *(
                 {"action": "keep", "source_labels": [f"__meta_kubernetes_{name}"], "regex": value}

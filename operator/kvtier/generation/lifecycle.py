@@ -357,10 +357,8 @@ class _Look:
                 and fences.without_sessions(*entry.tokens())
             )
             if unused and makes_anew and entry.id in self.case.offered:
-                # Gone and made for them in one: both have the same Secret. Keys may have come
-                # since, from a rank that was restarted with an old file.
-                if fences.empty(entry.id):
-                    record = record.put(self.pending(entry.id, self.case.offered[entry.id]))
+                # Gone and made for them in one look: both have the same Secret.
+                record = record.put(self.pending(entry.id, self.case.offered[entry.id]))
             elif unused and entry.id in self.case.kept:
                 leaving.add(entry.id)
             elif unused:

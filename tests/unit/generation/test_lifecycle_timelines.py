@@ -109,6 +109,17 @@ TIMELINES: dict[str, tuple[tuple[Act, ...], dict[str, str]]] = {
         ),
         {A: "Pending", B: "Live"},
     ),
+    "fenced by a salt, and asked for by pods long after it was emptied": (
+        (
+            *(
+                pod("old", "r1", A),
+                spec("r1", "2"),
+                policy(on_pool_drift=OnPoolDrift.NEW_GENERATION),
+            ),
+            *(spec("r2"), passes(0), pod("ahead", "r1", None), gone("old"), passes(0)),
+        ),
+        {A: "Pending", B: "Live"},
+    ),
     "a generation that nobody came for": (
         (
             policy(on_pool_drift=OnPoolDrift.NEW_GENERATION),

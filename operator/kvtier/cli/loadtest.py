@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kvtier.api.scalars import parse_duration, parse_quantity
-from kvtier.cli import figures, output
+from kvtier.cli import figures, output, terminal
 from kvtier.cli.errors import BadInput
 from kvtier.loadtest import report
 from kvtier.loadtest.connection import BadSecret, Connection, load
@@ -126,12 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
         max_bytes=arguments.max_bytes,
     )
 
-    def progress(results: report.Results) -> None:
-        line = report.progress(results)
-        print(redact(json.dumps(line), connection.password), file=sys.stderr, flush=True)
-
     try:
-        results = run_load(plan, progress=progress if arguments.progress else None)
+        results = _lines(plan) if arguments.progress else _bar(plan)
     except EngineDied as error:
         print(f"kvtier: {error}", file=sys.stderr)
         return NOT_RIGHT
@@ -145,6 +141,42 @@ def run(arguments: argparse.Namespace) -> int:
     if in_vain and not as_json:
         output.say(redact(in_vain, connection.password))
     return report.exit_code(results)
+
+
+def _lines(plan: Plan) -> report.Results:
+    """With a line of JSON each second."""
+
+    def progress(results: report.Results) -> None:
+        line = json.dumps(report.progress(results))
+        print(redact(line, plan.connection.password), file=sys.stderr, flush=True)
+
+    return run_load(plan, progress=progress)
+
+
+def _bar(plan: Plan) -> report.Results:
+    """With a bar where somebody looks."""
+    with terminal.bar("engines connect", total=1.0) as bar:
+
+        def progress(results: report.Results) -> None:
+            moved = sum(rank.bytes_read + rank.bytes_written for rank in results.ranks)
+            # Whichever bound comes first ends it.
+            done = max(results.seconds / plan.seconds, moved / plan.max_bytes)
+            bar.at(done, _going_on(report.progress(results)))
+
+        return run_load(plan, progress=progress)
+
+
+def _going_on(line: report.Document) -> str:
+    """The last second, in a few words."""
+    words = [f"{line['requests']} requests/s"]
+    if line["hitRate"] is not None:
+        words.append(f"{100 * line['hitRate']:.0f} % hits")
+    if line["errors"]:
+        words.append(f"{line['errors']} errors")
+    words += [f"rank {rank} is down" for rank in line["down"]]
+    if any(line["wrong"].values()):
+        words.append("WRONG BYTES")
+    return ", ".join(words)
 
 
 def _connection(arguments: argparse.Namespace) -> Connection:

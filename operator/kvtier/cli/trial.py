@@ -14,7 +14,7 @@ from typing import Final
 
 from kvtier.api.types import KVCacheTier
 from kvtier.breakeven.tier import assess, chunk_bytes_per_rank
-from kvtier.cli import model_config, output, trial_report
+from kvtier.cli import model_config, output, terminal, trial_report
 from kvtier.cli.errors import BadInput
 from kvtier.cli.files import add_file_argument
 from kvtier.cli.trial_report import Kept, Trial
@@ -43,6 +43,8 @@ PROBE_SECONDS: Final = 0.5
 """A hundred samples of each rank: `kvtier try` is to answer within five seconds."""
 PROBE_BYTES: Final = 4 << 30
 INFO_SECONDS: Final = 5.0
+STEPS: Final = 3
+"""Of the bar: ranks start, are measured, and give back a prompt."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,10 +103,14 @@ def _try(
         probe_token=probe_token,
     )
     write_ranks(ranks.directory, here.tier, record)
-    ports = ranks.start(program, ranks=tier.spec.pool.ranks)
-    engine = write_engine(ranks.directory, here.tier, record, ports=ports)
-    probe = _probe(here.tier, ports, token=probe_token, stop=stop)
-    fetched = None if stop.is_set() else fetch(load(engine), stop=stop)
+    with terminal.bar("ranks start", total=STEPS) as bar:
+        ports = ranks.start(program, ranks=tier.spec.pool.ranks)
+        engine = write_engine(ranks.directory, here.tier, record, ports=ports)
+        bar.at(1, "each rank is measured")
+        probe = _probe(here.tier, ports, token=probe_token, stop=stop)
+        bar.at(2, "a prompt is stored and fetched")
+        fetched = None if stop.is_set() else fetch(load(engine), stop=stop)
+        used = _used(ports, record)
     assessment = assess(tier.spec)
     trial = Trial(
         tier=tier,
@@ -115,7 +121,7 @@ def _try(
         ports=ports,
         probe=probe,
         fetched=fetched,
-        used=_used(ports, record),
+        used=used,
     )
     if stop.is_set():
         raise Stopped

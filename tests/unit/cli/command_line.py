@@ -3,8 +3,10 @@
 import contextlib
 import io
 import os
+import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -42,6 +44,35 @@ def kvtier_process(*arguments: str | Path, stdout: int = subprocess.PIPE) -> Com
         timeout=100,
         check=False,
     )
+
+
+def kvtier_at_terminal(*arguments: str | Path) -> Completed:
+    """Run the installed program with standard error at a terminal; ``stderr`` is what it drew."""
+    ours, theirs = pty.openpty()
+    drawn: list[bytes] = []
+
+    def read() -> None:
+        # Linux says EIO once nobody has the other end any more.
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 4096):
+                drawn.append(piece)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    try:
+        done = subprocess.run(
+            [PROGRAM, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            timeout=100,
+            check=False,
+        )
+    finally:
+        os.close(theirs)
+        reading.join()
+        os.close(ours)
+    return Completed(done.args, done.returncode, done.stdout, b"".join(drawn))
 
 
 def one_line(completed: Completed) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import PROGRAM, kvtier, kvtier_process, one_line
+from command_line import PROGRAM, kvtier, kvtier_at_terminal, kvtier_process, one_line
 from local_tier import LocalTier, NewLocalTier
 
 LOAD = ("--rate", "10", "--prompt-tokens", "2048", "--prefixes", "2")
@@ -54,6 +54,21 @@ def test_a_hit_is_timed_with_t0_and_beside_what_its_tokens_would_take(
     rate = tier.connection()["prefillRate"][0]["tokensPerSecond"]
     assert set(found["recomputeSeconds"].values()) == {round(1536 / rate, 6)}
     assert 0.05 < found["fetchSeconds"]["p50"] < found["ttftSeconds"]["max"]
+
+
+def test_a_bar_at_a_terminal_says_how_far_it_is_and_goes_away(local_tier: NewLocalTier) -> None:
+    tier = local_tier()
+    command = ("loadtest", "--secret-dir", tier.secret, "-o", "json", *LOAD, "--duration", "4s")
+    done = kvtier_at_terminal(*command)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["endedBy"] == "Duration"
+    drawn = done.stderr.decode()
+    shares = [int(share) for share in re.findall(r"] +(\d+) %  \d+ s  \d+ requests/s", drawn)]
+    assert len(set(shares)) > 1
+    assert shares == sorted(shares)
+    assert shares[-1] < 100
+    assert drawn.endswith("\r\x1b[K")
+    assert tier.token not in drawn
 
 
 def test_sigterm_ends_a_run_early_with_a_report(local_tier: NewLocalTier) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 import valkey
-from command_line import PROGRAM, kvtier, kvtier_process, one_line
+from command_line import PROGRAM, kvtier, kvtier_at_terminal, kvtier_process, one_line
 from leftovers import assert_nothing_left, processes, servers, until
 
 from kvtier.api.load import load_file
@@ -48,6 +49,20 @@ def test_a_tier_is_run_measured_and_gone(small_file: SmallFile, place: Path, str
     assert fetched["tokens"] == 256 * fetched["chunks"] == 4096
     assert fetched["bytes"] >= 4096 * content["breakEven"]["bytesPerToken"]
     assert fetched["recomputeSeconds"] == pytest.approx(4096 / 20000)
+    assert_nothing_left(place)
+
+
+def test_a_bar_at_a_terminal_says_what_goes_on_and_goes_away(
+    small_file: SmallFile, place: Path
+) -> None:
+    done = kvtier_at_terminal("try", "-f", small_file(), "-o", "json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["ranks"] == "2/2"
+    drawn = done.stderr.decode()
+    # What takes less than half a second is not drawn before it is over.
+    for share, what in (("33", "each rank is measured"), ("67", "a prompt is stored and fetched")):
+        assert re.search(rf"] +{share} %  \d+ s  {what}", drawn)
+    assert drawn.endswith("\r\x1b[K")
     assert_nothing_left(place)
 
 

@@ -230,3 +230,30 @@ def test_refused_tokens_are_shown_again_and_the_process_lives(setup: Setup) -> N
         old = setup.delete_service("alpha")
     assert len(seen) <= 30, by_path(seen)
     setup.wait_back("alpha", old)
+
+
+@pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (404, "NotFound")])
+def test_a_right_or_a_crd_that_is_away_for_a_moment_leaves_no_kind_unwatched(
+    setup: Setup, code: int, reason: str
+) -> None:
+    tier = f"gone-{code}"
+    watched = ("/apis/kvtier.dev/v1alpha1/kvcachetiers", "/api/v1/services")
+
+    async def away(request: web.Request) -> web.Response | None:
+        return status(code, reason) if request.path in watched else None
+
+    setup.proxy.break_watches = watch_error(410, "Expired")
+    with seconds_of(setup, away, seconds=4) as seen:
+        time.sleep(0.5)
+        setup.proxy.break_watches = None
+        old = setup.delete_service("alpha")
+        apply_tier(setup.server, setup.namespace, tier)
+    in_vain = [each for each in seen if each.path in watched]
+    # Both at 0.5, 1, 2, 3 s.
+    assert 4 <= len(in_vain) <= 16, by_path(in_vain)
+    setup.wait_back("alpha", old)
+    wait_for(
+        lambda: "status" in get(setup.server, "kvt", tier, "-n", setup.namespace),
+        seconds=3 * RECOVERY,
+    )
+    assert setup.server.kubectl("delete", "kvt", tier, "-n", setup.namespace).code == 0

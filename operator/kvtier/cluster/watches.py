@@ -1,8 +1,9 @@
 """The HTTP session under kopf's watches, so that no answer of an API server ends or blinds them.
 
-kopf ends the whole operator at the first 410 in a paged list and when a token is refused; it never
-notices a connection that a network swallowed; and it opens a watch that is closed at once again
-without a pause. Here each of them becomes what kopf waits for and tries again.
+kopf ends the whole operator at the first 410 in a paged list and when a token is refused; it stops
+to watch a kind whose right or definition is taken away for a moment, and says nothing more; it
+never notices a connection that a network swallowed; and it opens a watch that is closed at once
+again without a pause. Here each of them becomes what kopf waits for and tries again.
 """
 
 import asyncio
@@ -83,6 +84,10 @@ class _Patience:
             response.release()
             # An API server that is starting refuses tokens that it accepts a second later.
             raise aiohttp.ClientConnectionError(f"401 Unauthorized: {request.url.path}")
+        if status in (403, 404) and request.url.path in self._listed:
+            response.release()
+            # It could be listed: a role or a CRD is being replaced. At the start it would be told.
+            raise aiohttp.ClientConnectionError(f"{status}: {request.url.path}")
         if status == 200 and not request.url.query.keys() & {"watch", "continue"}:
             self._note_list(request.url)
         return response

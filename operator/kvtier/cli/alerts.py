@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
+from yarl import URL
 
 from kvtier.cli.changes import NORMAL, WARNING
 from kvtier.cli.watch_changes import Line
@@ -27,6 +28,11 @@ class Source:
     name: str
     url: str
     path: str
+
+    @property
+    def shown(self) -> str:
+        """For people: who asks may be named in the URL, with a password."""
+        return str(URL(self.url).with_user(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +81,12 @@ async def read(source: Source, *, namespace: str, tier: str) -> dict[object, Ale
                 if len(raw) > _MOST_BYTES:
                     raise NoAlerts(f"{source.name}: its answer is larger than 16 MiB")
             if response.status != 200:
-                raise NoAlerts(f"{source.name}: {source.url} answers {response.status}")
+                raise NoAlerts(f"{source.name}: {source.shown} answers {response.status}")
             found = json.loads(raw)
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise NoAlerts(f"{source.name}: {source.url} cannot be read: {error}") from None
+        raise NoAlerts(f"{source.name}: {source.shown} cannot be read: {error}") from None
     except ValueError:
-        raise NoAlerts(f"{source.name}: {source.url} answers with something else") from None
+        raise NoAlerts(f"{source.name}: {source.shown} answers with something else") from None
     return {
         (each.name, each.labels): each
         for each in alerts(found)

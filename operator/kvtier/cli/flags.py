@@ -19,9 +19,27 @@ def add_cluster(parser: argparse._ActionsContainer, *, everywhere: bool = False)
     parser.add_argument("--kubeconfig", help="file (default: $KUBECONFIG, then ~/.kube/config)")
 
 
+def add_name(parser: argparse.ArgumentParser, *, everything: str = "") -> None:
+    """Which tier; it may be left out where ``everything`` says what is meant then."""
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        type=_name,
+        nargs="?" if everything else None,
+        help=f"name of the tier{f' (default: {everything})' if everything else ''}",
+    )
+
+
+def _name(text: str) -> str:
+    if not text:
+        # Such as a variable of a script that is not set.
+        raise argparse.ArgumentTypeError("it is empty; name a tier")
+    return text
+
+
 def add_request(parser: argparse.ArgumentParser, *, timeout: str, longest: str) -> None:
     """What asks the operator for something and waits for it: which tier, and for how long."""
-    parser.add_argument("name", metavar="NAME", help="name of the tier")
+    add_name(parser)
     add_cluster(parser)
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     parser.add_argument(

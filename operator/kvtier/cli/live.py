@@ -13,6 +13,10 @@ from kvtier.cluster.protocol import TIER, ApiError, Cluster, NotFound, Object, U
 Answer = TypeVar("Answer")
 SECONDS: Final = 10.0
 """What one request may take."""
+NO_KIND: Final = (
+    "this cluster does not know KVCacheTiers; see whether it is the one that you mean, and whether "
+    "kvtier is installed there"
+)
 MANAGER: Final = "kubectl-kvtier"
 """Whose writes these are: a person's, not the operator's."""
 
@@ -48,7 +52,8 @@ async def read_tier(cluster: Cluster, namespace: str, name: str) -> Object:
     try:
         body = await cluster.get(TIER, namespace, name)
     except NotFound:
-        body = None
+        # It would be None where only the tier is missing.
+        raise BadInput(NO_KIND) from None
     except Unavailable:
         raise
     except ApiError as error:
@@ -63,6 +68,8 @@ async def read_tiers(cluster: Cluster, namespace: str) -> list[Object]:
     Unavailable without an answer."""
     try:
         return await cluster.list(TIER, namespace)
+    except NotFound:
+        raise BadInput(NO_KIND) from None
     except Unavailable:
         raise
     except ApiError as error:

@@ -129,4 +129,6 @@ def build(asked: str) -> argparse.ArgumentParser:
 
 def _complain(line: str) -> None:
     if sys.stderr is not None:
-        print(f"kvtier: {line}", file=sys.stderr)
+        from kvtier.cli import terminal  # only what a command needs is imported
+
+        print(f"kvtier: {terminal.plain(line)}", file=sys.stderr)

@@ -65,7 +65,11 @@ def _reasons(body: Mapping[str, Any]) -> Iterator[str]:
     if (body.get("spec") or {}).get("paused"):
         yield reasons.PAUSED
     warm = find(conditions, reasons.WARM)
-    if warm.get("reason") in (reasons.STORM, reasons.RECOVERING):
+    enforces = ((body.get("spec") or {}).get("admission") or {}).get("mode") == "Enforce"
+    # Where nothing is limited, there is nothing to do about hits that come back.
+    if warm.get("reason") in (
+        (reasons.STORM, reasons.RECOVERING) if enforces else (reasons.STORM,)
+    ):
         yield from _unless_true(conditions, reasons.ADMISSION_ENFORCED)
         yield str(warm["reason"])
     findings = status.get("findings", ())
@@ -76,7 +80,7 @@ def _reasons(body: Mapping[str, Any]) -> Iterator[str]:
     yield from _of_severity(findings, Severity.WARNING)
     for kind in (reasons.PLACEMENT_ACCEPTED, reasons.EARNING_ITS_KEEP, reasons.WARM):
         yield from _unless_true(conditions, kind)
-    if ((body.get("spec") or {}).get("admission") or {}).get("mode") == "Enforce":
+    if enforces:
         yield from _unless_true(conditions, reasons.ADMISSION_ENFORCED)
 
 

@@ -69,4 +69,4 @@ def _json(content: Document) -> str:
 def say(line: str) -> None:
     """Tell a person something beside the output."""
     terminal.clear()
-    print(f"kvtier: {line}", file=sys.stderr, flush=True)
+    print(f"kvtier: {terminal.plain(line)}", file=sys.stderr, flush=True)

@@ -20,7 +20,17 @@ from kvtier.breakeven.assessment import Assessment, LinkFigures, Verdict
 from kvtier.breakeven.observed import RateOff, as_seen, rate_off
 from kvtier.breakeven.patterns import Access, AccessAssessment, assess_access
 from kvtier.breakeven.tier import assess
-from kvtier.cli import files, flags, model_config, nodes_file, output, plan_table, plot, what_if
+from kvtier.cli import (
+    files,
+    flags,
+    model_config,
+    nodes_file,
+    output,
+    plan_table,
+    plot,
+    terminal,
+    what_if,
+)
 from kvtier.cli.around import Around
 from kvtier.cli.errors import BadInput
 from kvtier.placement.chain import examine, ordered
@@ -125,6 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
             link_age=link_age,
             place=() if around is None else around.facts(tier),
         )
+        text = terminal.plain(text)
     else:
         content = _document(tier, assessment, findings=findings, access=access, asked=asked)
         if around is not None:

@@ -27,7 +27,7 @@ MOST_LINES: Final = 100_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the tier")
+    flags.add_name(parser)
     flags.add_cluster(parser)
     parser.add_argument(
         "-o",

@@ -49,7 +49,14 @@ class Bundle:
         self.missing.append(" ".join(redact_foreign(f"{what}: {why}").split()))
 
     def write(self, path: Path, *, tier: str, version: str, at: datetime) -> int:
-        """Write it, for its owner alone to read, and return its bytes. Raises BadInput."""
+        """Write it, for its owner alone to read, and return its bytes. Raises BadInput.
+
+        A file of that name is replaced, one behind a link too; a device or a pipe never is.
+        """
+        path = path.resolve()
+        if path.exists() and not path.is_file():
+            what = "a directory" if path.is_dir() else "no regular file"
+            raise BadInput(f"{path}: this is {what}; name a file that can be written")
         self.files = {"README.txt": self._readme(tier, version, at), **self.files}
         try:
             descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

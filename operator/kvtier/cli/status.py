@@ -36,9 +36,7 @@ class View:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="name of the tier (default: all, a line each)"
-    )
+    flags.add_name(parser, everything="all, a line each")
     flags.add_cluster(parser, everywhere=True)
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     parser.epilog = (
@@ -127,4 +125,7 @@ def _all(arguments: argparse.Namespace) -> int:
 
 
 def _print(text: str, *, form: str) -> None:
-    print(colour.coloured(text) if form == "table" and terminal.colours() else text, end="")
+    if form == "table":
+        text = terminal.plain(text)
+        text = colour.coloured(text) if terminal.colours() else text
+    print(text, end="")

@@ -54,7 +54,7 @@ def text(
     if not earning and _is_refused(status):
         # A spec that was never accepted is judged by nobody.
         reason = find(conditions, reasons.SPEC_VALID)["reason"]
-        earning = {"reason": reason, "message": "The spec is refused: nothing is made or judged."}
+        earning = {"reason": reason, "message": f"{_refusal(status)}: nothing is made or judged."}
     step = next_step(body, active=runs.active, runbooks=runbooks)
     return screen(
         Screen(
@@ -121,7 +121,7 @@ def _heading(body: Body) -> Iterator[str]:
     if spec.get("paused"):
         yield "Paused: nothing is changed, restarted or probed"
     if _is_refused(status) and find(status["conditions"], reasons.EARNING_ITS_KEEP):
-        yield "The spec is refused: verdict, figures and other findings are of the one before it"
+        yield f"{_refusal(status)}: verdict, figures and other findings are of before"
     if status and status.get("observedGeneration") != metadata.get("generation"):
         yield "The spec has changed since: the operator has not looked at it yet"
 
@@ -214,6 +214,13 @@ _TOLD: Final = (
 
 def _is_refused(status: Mapping[str, Any]) -> bool:
     return find(status.get("conditions", ()), reasons.SPEC_VALID).get("status") == "False"
+
+
+def _refusal(status: Mapping[str, Any]) -> str:
+    reason = find(status["conditions"], reasons.SPEC_VALID).get("reason")
+    if reason == reasons.RECORD_UNREADABLE:
+        return "The tier's record cannot be read"
+    return "The spec is refused"
 
 
 def _status(body: Body) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """What a person looks at: its width, whether it shows colours, and a bar for what takes long."""
 
 import os
+import re
 import shutil
 import sys
 import threading
@@ -38,6 +39,16 @@ def colours() -> bool:
         and not os.environ.get("NO_COLOR")
         and os.environ.get("TERM", "") not in ("", "dumb")
     )
+
+
+_STEERS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What moves a cursor, sets a colour, or turns the order of letters."""
+
+
+def plain(text: str) -> str:
+    """A text in which others' words (names of models, messages, events) only say something: what
+    would steer a terminal is written out, such as ``\\x1b``."""
+    return _STEERS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class Bar:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 from kvtier.cli import alerts, colour, flags, live, live_events, output, terminal
 from kvtier.cli.active import Controller, controller
@@ -18,16 +19,14 @@ from kvtier.cli.errors import BadInput
 from kvtier.cli.watch_changes import Line, between, event_line, first, gone
 from kvtier.cluster.client import AioCluster
 from kvtier.cluster.follow import Seen, What, follow
-from kvtier.cluster.protocol import EVENT, TIER, ApiError, Forbidden, Object, Unavailable
+from kvtier.cluster.protocol import EVENT, TIER, ApiError, Forbidden, NotFound, Object, Unavailable
 
 LOOK: Final = 10.0
 """Seconds between two looks at alerts, and at the Lease of the controller."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="name of the tier (default: all of the namespace)"
-    )
+    flags.add_name(parser, everything="all of the namespace")
     flags.add_cluster(parser, everywhere=True)
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="json: one object a line"
@@ -65,8 +64,15 @@ def _source(arguments: argparse.Namespace) -> alerts.Source | None:
     if url is None:
         return None
     flag = "--prometheus" if arguments.prometheus else "--alertmanager"
-    if not url.startswith(("http://", "https://")):
-        raise BadInput(f"{flag}: {url!r} is no URL; write one such as http://127.0.0.1:9090")
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        # Who pasted a password is not shown it again.
+        shown = "it" if "@" in url else repr(url)
+        raise BadInput(f"{flag}: {shown} is no URL; write one such as http://127.0.0.1:9090")
     return alerts.prometheus(url) if arguments.prometheus else alerts.alertmanager(url)
 
 
@@ -105,6 +111,8 @@ class _Watch:
         try:
             async for each in seen:
                 self._tier(each)
+        except NotFound:
+            raise BadInput(live.NO_KIND) from None
         except ApiError as error:
             where = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
             raise BadInput(
@@ -142,6 +150,8 @@ class _Watch:
     def _server(self, seen: Seen) -> None:
         away = seen.what is What.AWAY
         said = f"the API server is away: {seen.message}" if away else "the API server is back"
+        if "401 Unauthorized" in seen.message:
+            said += " (if it lasts: the credentials of the kubeconfig are not accepted)"
         self._print(Line("Server", said, severity=WARNING if away else NORMAL))
 
     async def _events(self, seen: AsyncIterator[Seen]) -> None:
@@ -217,7 +227,7 @@ class _Watch:
             at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
             text = json.dumps(line.document(at), ensure_ascii=False)
         else:
-            text = line.text(now.strftime("%H:%M:%S"), named=not self.tier)
+            text = terminal.plain(line.text(now.strftime("%H:%M:%S"), named=not self.tier))
             if terminal.colours():
                 text = colour.of_line(text, warns=line.severity == WARNING)
         print(text, flush=True)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import (
     ConfigException,
@@ -17,6 +18,7 @@ from kvtier.cluster.client import IN_FLIGHT, TIMEOUT, AioCluster
 from kvtier.cluster.protocol import FIELD_MANAGER
 from kvtier.cluster.watches import OnRequest
 
+_FIX = "name a kubeconfig and one of its contexts"
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -104,5 +106,8 @@ def _readable(kubeconfig: str | None) -> Iterator[str]:
     try:
         yield os.pathsep.join(map(str, files))
     except (ConfigException, OSError) as error:
-        fix = "name a kubeconfig and one of its contexts"
-        raise NoCluster(f"kubeconfig {path}: {error}; {fix}") from error
+        said = " ".join(str(error).split())
+        raise NoCluster(f"kubeconfig {path}: {said}; {_FIX}") from error
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
+        # The library takes for granted that it is YAML, a mapping, and in the form of a kubeconfig.
+        raise NoCluster(f"kubeconfig {path}: this is none; {_FIX}") from error

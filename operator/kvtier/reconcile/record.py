@@ -130,7 +130,7 @@ async def _resolve(
     if operator_token is None:
         raise RecordLost(
             f"Secrets {acl_name(name)} and {operator_name(name)} cannot be read{unreadable} while "
-            "ranks run: delete the rank pods to start the tier afresh"
+            "ranks run: restore them, or accept an empty cache and make the tier anew"
         )
     ca = trusted_ca(memory.tls, published_ca(tier, memory.children))
     users = await engine_users(
@@ -149,7 +149,7 @@ async def _resolve(
     if found is None:
         raise RecordLost(
             f"the ranks serve no generation {generation} and its record is lost{unreadable}: "
-            "delete the rank pods to start the tier afresh"
+            "restore it, or accept an empty cache and make the tier anew"
         )
     return found
 

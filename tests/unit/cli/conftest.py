@@ -106,7 +106,11 @@ def kubeconfig(tmp_path: Path) -> Iterator[NewConfig]:
                 return 200, {"metadata": {"name": name}, "data": (config_maps or {})[name]}
             if path.endswith("/pods"):
                 return 403, {"kind": "Status", "reason": "Forbidden", "message": "no"}
-            return 404, {"kind": "Status", "reason": "NotFound", "message": "no such tier"}
+            missing = {"kind": "Status", "reason": "NotFound", "message": "no such tier"}
+            if name := path.partition("/kvcachetiers/")[2]:
+                # Without it a server says that it does not have the kind.
+                missing["details"] = {"name": name}
+            return 404, missing
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:

@@ -1,5 +1,6 @@
 """Objects, events and metrics as a report has them; a whole one is made in tests/apiserver."""
 
+import os
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_a_bundle_redacts_whatever_is_added_and_names_what_it_lacks(tmp_path: Pa
 def test_a_bundle_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     bundle = Bundle("kvtier-report")
     (tmp_path / "a.tar.gz").mkdir()
-    with pytest.raises(BadInput, match="Is a directory; name a file"):
+    with pytest.raises(BadInput, match="this is a directory; name a file"):
         bundle.write(tmp_path / "a.tar.gz", tier="t", version="1", at=AT)
     assert [each.name for each in tmp_path.iterdir()] == ["a.tar.gz"]
+
+
+def test_a_device_stays_one_and_a_file_behind_a_link_is_replaced(tmp_path: Path) -> None:
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.write_text("before")
+    link.symlink_to(file)
+    with pytest.raises(BadInput, match="this is no regular file; name a file"):
+        Bundle("kvtier-report").write(pipe, tier="t", version="1", at=AT)
+    assert pipe.is_fifo()
+    Bundle("kvtier-report").write(link, tier="t", version="1", at=AT)
+    assert link.is_symlink()
+    assert tarfile.is_tarfile(file)

@@ -123,7 +123,7 @@ def test_a_refused_edit_comes_before_the_findings_of_the_spec_before(
         "  Error BelowBreakEven",
     ]
     assert (
-        b"\nThe spec is refused: verdict, figures and other findings are of the one" in done.stdout
+        b"\nThe spec is refused: verdict, figures and other findings are of before" in done.stdout
     )
 
 

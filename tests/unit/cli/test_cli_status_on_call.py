@@ -197,9 +197,9 @@ def test_without_any_tier_it_says_so(kubeconfig: NewConfig) -> None:
     assert b"no KVCacheTier in namespace serving; -A shows" in done.stderr
 
 
-def test_who_may_not_list_tiers_gets_one_line(kubeconfig: NewConfig) -> None:
+def test_a_cluster_without_kvtier_and_a_name_with_all_are_one_line(kubeconfig: NewConfig) -> None:
     said = one_line(kvtier("status", "-A", "--kubeconfig", kubeconfig(None)))
-    assert said.startswith("KVCacheTiers of all namespaces: 404")
+    assert said.startswith("this cluster does not know KVCacheTiers; see whether it is the one")
     said = one_line(kvtier("status", "chat", "-A", "--kubeconfig", kubeconfig(tier())))
     assert said == "-A: and a name too; leave out one of them"
 
@@ -277,3 +277,29 @@ def test_a_bar_is_drawn_on_a_terminal_only_and_leaves_nothing() -> None:
             text_ = stream.getvalue()
         assert ("[############............]  50 %  0 s  halves" in text_) is drawn
         assert text_ == "" or text_.endswith("\r\x1b[K")
+
+
+def test_words_of_others_steer_no_terminal(kubeconfig: NewConfig) -> None:
+    body = tier()
+    body["spec"]["model"]["name"] = "a\x1b[31mRED\x07\u202etxt\x9b2J"
+    shown = kvtier("status", "chat", "--kubeconfig", kubeconfig(body)).stdout.decode()
+    assert shown.startswith(r"Tier serving/chat: a\x1b[31mRED\x07\u202etxt\x9b2J, KV in")
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "report", "probe", "roll"])
+def test_a_name_that_is_empty_is_refused(command: str) -> None:
+    # Such as "$TIER", which nobody has set.
+    done = kvtier(command, "--", "")
+    assert done.returncode == 2
+    assert done.stderr.decode().endswith(": error: argument NAME: it is empty; name a tier\n")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"hello", b"[]", b"\xff\xfe\x00", b"a: [", b"a: 1\n---\nb: 2"]
+)
+def test_a_kubeconfig_that_is_none_is_one_line(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "config"
+    file.write_bytes(text)
+    said = one_line(kvtier("status", "--kubeconfig", file))
+    assert said.startswith(f"kubeconfig {file}: ")
+    assert said.endswith("; name a kubeconfig and one of its contexts")

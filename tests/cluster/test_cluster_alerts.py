@@ -1,6 +1,7 @@
 """Alerts that a real Prometheus raises by the chart's rules, and a real Alertmanager sends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from livecluster.installation import NAMESPACE, Installation
 from livecluster.monitoring import RULES, Monitoring, monitoring
 from livecluster.tier import Tier
 from livecluster.waiting import eventually
+from livecluster.watching import Told, watching
 
 SECONDS = 60.0
 """From a fault, or its repair, to the receiver: the rules are held for 2 s here, and ranks are
@@ -63,16 +65,34 @@ def test_prometheus_reads_the_controller_and_takes_the_rules(
 
 
 def test_a_rank_that_hangs_is_told_of_by_its_number_until_it_answers(
-    watched: Monitoring, tier: Tier, live: LiveCluster
+    watched: Monitoring, tier: Tier, live: LiveCluster, tmp_path: Path
 ) -> None:
     rank = {**labels(tier), "rank": "1"}
-    with stopped_processes([Faults(live).server_pid(tier.containers()[1])]):
-        told = watched.wait("firing", "KVTierRankDown", seconds=SECONDS, **rank)
-        assert told.annotations["summary"] == (
-            f"Rank 1 of KVCacheTier {tier.namespace}/{tier.name} is down."
-        )
-        assert not watched.now("KVTierRankDown", **{**rank, "rank": "0"})
-    watched.wait("resolved", "KVTierRankDown", seconds=SECONDS, **rank)
+    summary = f"Rank 1 of KVCacheTier {tier.namespace}/{tier.name} is down."
+    begins = f"alert KVTierRankDown is firing (warning): {summary}"
+    ends = f"alert KVTierRankDown is over: {summary}"
+    with (
+        watching(tier, tmp_path / "one", f"--prometheus={watched.url}") as of_prometheus,
+        watching(tier, tmp_path / "two", f"--alertmanager={watched.alertmanager}") as of_the_other,
+    ):
+        screens = (of_prometheus, of_the_other)
+        with stopped_processes([Faults(live).server_pid(tier.containers()[1])]):
+            told = watched.wait("firing", "KVTierRankDown", seconds=SECONDS, **rank)
+            assert told.annotations["summary"] == summary
+            assert not watched.now("KVTierRankDown", **{**rank, "rank": "0"})
+            wait_told(screens, begins)
+        watched.wait("resolved", "KVTierRankDown", seconds=SECONDS, **rank)
+        wait_told(screens, ends)
+
+
+def wait_told(screens: Sequence[Told], message: str) -> None:
+    """Until each has it; `kvtier watch` asks after alerts each 10 s."""
+    eventually(
+        lambda: all(message in {line["message"] for line in screen()} for screen in screens),
+        seconds=SECONDS,
+        what=message,
+        detail=lambda: [screen() for screen in screens],
+    )
 
 
 def test_a_spec_that_is_refused_is_told_of_until_it_is_put_right(

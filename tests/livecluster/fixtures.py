@@ -4,12 +4,14 @@ import json
 import os
 import re
 import secrets
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
+from livecluster.api import Object
 from livecluster.cluster import REUSED, Failed, LiveCluster, cluster
 from livecluster.installation import Installation
 from livecluster.leaks import KINDS
@@ -63,13 +65,25 @@ def leaked(kvtier: Installation, *artefacts: Path) -> list[str]:
         name = namespace["metadata"]["name"]
         leaks.keep_namespace(name, described=described(running, name))
     leaks.keep("metrics", kvtier.metrics())
+    for tier in running.api.list("kvcachetiers"):
+        if "deletionTimestamp" not in tier["metadata"]:
+            leaks.keep("report", reported(running, tier["metadata"]))
     secrets_there = json.dumps(running.api.list("secrets")).encode()
     assert leaks.needles.tokens, "no token was made in this session"
     assert leaks.needles.search(secrets_there), "the search does not find what is there"
     found = leaks.found(running.home, *artefacts)
-    for kind in ("arguments", "described", "metrics", "log-controller", "objects-events"):
+    for kind in ("arguments", "described", "metrics", "log-controller", "objects-events", "report"):
         assert leaks.seen.get(kind, 0) > 100, f"nothing to look through: {kind}"
     return found
+
+
+def reported(running: LiveCluster, tier: Object) -> bytes:
+    """All that is in the bundle that `kvtier report` makes of a tier."""
+    file = running.home / f"{tier['namespace']}-{tier['name']}.tar.gz"
+    running.run("kvtier", "report", tier["name"], "-n", tier["namespace"], "-o", str(file))
+    with tarfile.open(file) as archive:
+        members = [archive.extractfile(member) for member in archive.getmembers()]
+        return b"\n".join(member.read() for member in members if member)
 
 
 def described(running: LiveCluster, namespace: str) -> str:

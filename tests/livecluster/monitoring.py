@@ -64,9 +64,11 @@ class Notice:
 
 @dataclass(slots=True)
 class Monitoring:
-    """``url`` is Prometheus'. ``notices`` are all that reached the receiver, oldest first."""
+    """``url`` is Prometheus', ``alertmanager`` the other's. ``notices`` are all that reached the
+    receiver, oldest first."""
 
     url: str
+    alertmanager: str
     notices: list[Notice] = field(default_factory=list)
 
     def query(self, expr: str) -> list[Row]:
@@ -149,7 +151,7 @@ def monitoring(
     port, alerting = _free_port(), _free_port()
     rules, config = directory / "rules.yaml", directory / "prometheus.yaml"
     rules.write_text(yaml.safe_dump(shortened(RULES.read_text(), held=held, windows=windows)))
-    found = Monitoring(url=f"http://127.0.0.1:{port}")
+    found = Monitoring(url=f"http://127.0.0.1:{port}", alertmanager=f"http://127.0.0.1:{alerting}")
     account = _account(cluster)
     finding = kubernetes_sd(account, directory) if program else http_sd(account)
     with (

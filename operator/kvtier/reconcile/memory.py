@@ -29,6 +29,8 @@ from kvtier.plan.pool import PoolPod
 from kvtier.plan.probing import NodeResult, Places
 from kvtier.plan.rank_events import Down
 
+SECRETS_SECONDS = 20.0
+"""Most ranks are there within so long; then Secrets are looked at once in so many seconds."""
 Key = tuple[str, str]
 """(namespace, name) of a tier."""
 
@@ -161,6 +163,8 @@ class TierMemory:
     record: Record | None = None
     full_at: float = float("-inf")
     """Monotonic time of the last full read."""
+    secrets_at: float = float("-inf")
+    """Monotonic time of the last look at its Secrets."""
     restart_reason: str | None = None
     written: Object | None = None
     """The status as last written by this process."""
@@ -200,6 +204,12 @@ class TierMemory:
 
     def needs_full_read(self, *, now: float, every: float) -> bool:
         return self.body is None or now - self.full_at >= every
+
+    def may_lack_secrets(self, *, now: float) -> bool:
+        """Whether ranks have waited for so long, since and since Secrets were read, that one may be
+        missing: a pod cannot mount it then, and no event tells."""
+        since = self.waiting_since
+        return since is not None and now - max(since, self.secrets_at) >= SECRETS_SECONDS
 
     def check_access(self) -> None:
         """Have every rank prove again that fenced tokens reach no key; until then it holds."""

@@ -165,6 +165,8 @@ class Reconciler:
             memory.check_access()
             memory.futile.clear()
             await self._observer.read_foreign(memory, tier)
+        if full or memory.may_lack_secrets(now=self._clock.monotonic()):
+            memory.secrets_at = self._clock.monotonic()
             await self._observer.read_secrets(memory, tier, names=secret_names(tier))
             await self._observer.read_secrets(memory, tier, names=unread_names(tier, memory))
         tls = tier.spec.store.tls

@@ -5,11 +5,13 @@ from tier_harness import KEY, Operator, spec
 
 from kvtier.cluster.protocol import (
     CONFIGMAP,
+    POD,
     SECRET,
     SERVICE,
     STATEFULSET,
     Object,
 )
+from kvtier.reconcile.memory import SECRETS_SECONDS
 
 NAMESPACE = KEY[0]
 
@@ -99,6 +101,36 @@ async def test_an_edited_child_is_brought_back_at_once(
         assert wanted.items() <= found.items()
     else:
         assert wanted == found
+
+
+async def test_a_secret_that_a_rank_waits_for_is_made_again_before_the_resync(
+    ready: Operator,
+) -> None:
+    def reads() -> int:
+        return sum(r.verb == "get" and r.kind == SECRET for r in ready.cluster.requests)
+
+    async def after(seconds: float) -> None:
+        await ready.clock.advance(seconds)
+        ready.queue.add(KEY)
+        await ready.settle(kubelets=False)
+
+    before = ready.cluster.peek(SECRET, NAMESPACE, "demo-acl")
+    ready.cluster.remove(SECRET, NAMESPACE, "demo-acl")
+    ready.cluster.remove(POD, NAMESPACE, "demo-r1-0")
+    ready.queue.add(KEY, dirty=frozenset({"StatefulSet"}))
+    await ready.settle(kubelets=False)
+    known = reads()
+    await after(SECRETS_SECONDS - 1)
+    assert reads() == known
+    assert ready.cluster.peek(SECRET, NAMESPACE, "demo-acl") is None
+    await after(1)
+    found = ready.cluster.peek(SECRET, NAMESPACE, "demo-acl")
+    assert found is not None
+    assert before is not None
+    assert found["data"] == before["data"]
+    known = reads()
+    await after(SECRETS_SECONDS - 1)
+    assert reads() == known, "again at once"
 
 
 async def test_a_foreign_object_of_a_rank_s_name_is_left_alone_and_reported(

@@ -77,7 +77,8 @@ MEMORY_DOES_NOT_FIT: Final = "MemoryDoesNotFit"
 # What the pods of the pool run.
 IDENTITY_UNREADABLE: Final = "IdentityUnreadable"
 ADAPTERS_SHARE_KEYS: Final = "AdaptersShareKeys"
-POOL_REASONS: Final = (POOL_DRIFTED, IDENTITY_UNREADABLE, ADAPTERS_SHARE_KEYS)
+ANOTHER_SECRET: Final = "AnotherSecret"
+POOL_REASONS: Final = (ANOTHER_SECRET, POOL_DRIFTED, IDENTITY_UNREADABLE, ADAPTERS_SHARE_KEYS)
 
 # How many engines there are: a finding named in PlacementAccepted.
 UNDERSIZED_FOR_ZERO_HIT: Final = "UndersizedForZeroHit"

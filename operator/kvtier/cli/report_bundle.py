@@ -53,7 +53,10 @@ class Bundle:
 
         A file of that name is replaced, one behind a link too; a device or a pipe never is.
         """
-        path = path.resolve()
+        try:
+            path = path.resolve()
+        except (OSError, RuntimeError):
+            raise BadInput(f"{path}: its links lead nowhere; name a file") from None
         if path.exists() and not path.is_file():
             what = "a directory" if path.is_dir() else "no regular file"
             raise BadInput(f"{path}: this is {what}; name a file that can be written")

@@ -17,6 +17,7 @@ from kvtier.generation.pods.read import (
     differences,
     read_pod,
 )
+from kvtier.generation.pods.secrets import others_secrets
 from kvtier.plan.observed import Object
 from kvtier.plan.placement import FINISHED
 
@@ -37,12 +38,14 @@ OFFERED_FIELDS = frozenset({"revision", "tokenizerRevision", "kvCacheDtype"})
 
 @dataclass(frozen=True, slots=True)
 class PoolPod:
-    """A pod of the pool. ``digest`` changes with anything in it that could change the reading."""
+    """A pod of the pool. ``digest`` changes with anything in it that could change the reading;
+    ``others`` are engine Secrets that it has of other tiers."""
 
     name: str
     digest: str
     ready: bool
     identity: PodIdentity
+    others: tuple[str, ...] = ()
 
     @property
     def pod(self) -> Pod:
@@ -101,6 +104,7 @@ def pool_pods(
             digest=digest_of(pod),
             ready=is_ready(pod),
             identity=read_pod(pod, tier=tier, config_maps=data_at_start(pod, config_maps)),
+            others=others_secrets(pod, tier=tier),
         )
         for pod in pods
         if not has_ended(pod)

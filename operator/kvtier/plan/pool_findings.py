@@ -11,6 +11,7 @@ from kvtier.generation.pods.read import PodIdentity, differences, has_drifted, u
 from kvtier.generation.record import Record
 from kvtier.placement.findings import Finding, named
 from kvtier.plan.pool import PoolPod
+from kvtier.render.names import engine_secret_name
 
 _ADAPTERS: Final = "loraModules"
 _DRIFT: Final[Mapping[OnPoolDrift, str]] = {
@@ -27,6 +28,7 @@ def pool_findings(
     """``wanted`` is the identity that the spec names."""
     alive = sorted(pods, key=lambda pod: pod.name)
     found = (
+        _with_another_secret(tier, record, alive),
         _drifted(tier, wanted, alive),
         _unreadable(tier, record, alive),
         _adapters(tier, alive),
@@ -73,6 +75,27 @@ def _drifted(tier: KVCacheTier, wanted: Mapping[str, Any], pods: list[PoolPod]) 
         f"{counted(len(away), 'pod')} of {len(pods)} in the pool run another identity than the "
         f"spec's and mount no Secret of the tier: of pod {away[0].name}, {first}; "
         f"{_DRIFT[tier.spec.rollout.on_pool_drift]}.",
+    )
+
+
+def _with_another_secret(tier: KVCacheTier, record: Record, pods: list[PoolPod]) -> Finding | None:
+    """Where such a pod's KV goes nobody looks at what it runs: the other tier does not know it."""
+    name = tier.metadata.name
+    found: dict[str, str] = {}
+    for pod in pods:
+        unknown = (each for each in sorted(pod.identity.generations) if record.find(each) is None)
+        wrong = [*pod.others, *(engine_secret_name(name, each) for each in unknown)]
+        if wrong:
+            found[pod.name] = wrong[0]
+    if not found:
+        return None
+    pod_name, secret = next(iter(found.items()))
+    return Finding(
+        reasons.ANOTHER_SECRET,
+        f"{counted(len(found), 'pod')} of {len(pods)} in the pool mount an engine Secret that is "
+        f"not this tier's, such as {pod_name} with {secret}: give them the one in "
+        "status.engineSecret, or the label of the tier whose Secret it is. No tier compares what "
+        "they run with what they store.",
     )
 
 

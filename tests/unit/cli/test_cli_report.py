@@ -136,3 +136,7 @@ def test_a_device_stays_one_and_a_file_behind_a_link_is_replaced(tmp_path: Path)
     Bundle("kvtier-report").write(link, tier="t", version="1", at=AT)
     assert link.is_symlink()
     assert tarfile.is_tarfile(file)
+    file.unlink()
+    file.symlink_to(link)
+    with pytest.raises(BadInput, match="its links lead nowhere; name a file"):
+        Bundle("kvtier-report").write(link, tier="t", version="1", at=AT)

@@ -9,20 +9,35 @@ from kvtier.generation.pods.safe import mapping, mappings, text
 from kvtier.render.names import engine_secret_name
 
 _ID: Final = re.compile(f"[0-9a-f]{{{ID_LENGTH}}}")
+_ENGINE_SECRET: Final = re.compile(engine_secret_name(".+", f"[0-9a-f]{{{ID_LENGTH}}}"))
 CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
 def generations_of(pod: Mapping[str, Any], *, tier: str) -> frozenset[str]:
-    """Ids of the generations whose Secret the pod mounts or takes its environment from.
+    """Ids of the generations whose Secret the pod mounts or takes its environment from."""
+    names = _secrets_of(pod)
+    return frozenset(found for name in names if (found := generation_in(name, tier=tier)))
 
-    A volume counts even if no container mounts it: the next edit of the pod's template may.
-    """
+
+def others_secrets(pod: Mapping[str, Any], *, tier: str) -> tuple[str, ...]:
+    """Names of Secrets that the pod has and that look like those of other tiers' generations."""
+    return tuple(
+        sorted(
+            name
+            for name in _secrets_of(pod)
+            if _ENGINE_SECRET.fullmatch(name) and generation_in(name, tier=tier) is None
+        )
+    )
+
+
+def _secrets_of(pod: Mapping[str, Any]) -> set[str]:
+    """A volume counts even if no container mounts it: the next edit of the pod's template may."""
     spec = mapping(mapping(pod).get("spec"))
     names = set(_of_volumes(spec))
     for kind in CONTAINERS:
         for container in mappings(spec.get(kind)):
             names.update(_of_environment(container))
-    return frozenset(found for name in names if (found := generation_in(name, tier=tier)))
+    return names
 
 
 def generation_in(secret: str, *, tier: str) -> str | None:

@@ -24,4 +24,9 @@ def watching(tier: Tier, file: Path, *flags: str) -> Iterator[Told]:
         yield lambda: [json.loads(line) for line in file.read_text().split("\n")[:-1]]
     finally:
         process.terminate()
-        process.wait(20)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise

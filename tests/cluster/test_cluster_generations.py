@@ -97,7 +97,7 @@ def test_a_rollback_midway_finds_the_cache_as_it_was(new_tier: NewTier) -> None:
     assert all(kept[rank] >= stored[rank] > 0 for rank in stored)
     assert counts.wrong == counts.denied == counts.stalls == 0, counts
     # Users that a rank's file lacks until the kubelet brings it lose their sessions at each load.
-    assert before.errors == 0, before
+    assert before.errors == 0, engines.detail()
 
 
 def test_another_salt_takes_access_at_once_and_no_request_waits(new_tier: NewTier) -> None:

@@ -155,7 +155,8 @@ class Fleet:
         """For the message of a failing test."""
         phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in self.pods()}
         told = [
-            f"{each.pod}: {each.generation} {each.counts.requests} requests, {each.moments}"
+            f"{each.pod}: {each.generation} {each.counts.requests} requests, "
+            f"{each.counts.errors} errors, {each.moments}"
             for each in self.timeline()
         ]
         return "\n".join([str(phases), *told, *self.logs.complaints[-20:]])

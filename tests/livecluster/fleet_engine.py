@@ -48,6 +48,8 @@ LASTING, RECENT = 8, 8
 FRESH_SECONDS = 2.0
 """So often there is a new beginning, which whoever comes first stores for all."""
 TELL_SECONDS = 1.0
+START_SECONDS = 5.0
+"""For all links together: with a rank that is away an engine begins without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,12 @@ class Engine:
         self._links = [Link(connection, address) for address in connection.ranks]
         for link in self._links:
             link.wait_tried()
+        if self._told is None:
+            # Each node lets a new pod in when it has heard of it, one a second after another. A
+            # real engine loads its weights meanwhile.
+            last = time.monotonic() + START_SECONDS
+            for link in self._links:
+                link.wait_opened(max(last - time.monotonic(), 0.0))
         self._told = Told(
             pod=self._pod,
             stretch=self._told.stretch + 1 if self._told else 0,

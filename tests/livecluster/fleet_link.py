@@ -44,6 +44,7 @@ class Link:
         self._resolver = Resolver(address.host, address.port)
         self._stop = threading.Event()
         self._tried = threading.Event()
+        self._opened = threading.Event()
         self._socket: socket.socket | None = None
         self._stream: BufferedReader | None = None
         self._mender = threading.Thread(target=self._mend, daemon=True)
@@ -51,6 +52,10 @@ class Link:
 
     def wait_tried(self) -> None:
         self._tried.wait(2 * connect_seconds(self._connection))
+
+    def wait_opened(self, seconds: float) -> None:
+        """Until it was up for the first time, so many seconds at most."""
+        self._opened.wait(seconds)
 
     def send(self, commands: Sequence[bytes]) -> bool:
         """Whether the rank is up and was sent them."""
@@ -129,3 +134,4 @@ class Link:
         link.settimeout(PATIENCE_SECONDS)
         self._stream = cast(BufferedReader, link.makefile("rb", buffering=BUFFER_BYTES))
         self._socket = link
+        self._opened.set()

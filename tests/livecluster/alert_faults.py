@@ -18,6 +18,8 @@ from livecluster.waiting import eventually
 Harm = Callable[[Tier], AbstractContextManager[None]]
 FIRES_SECONDS: Final = 240.0
 """Until the receiver is told, on a busy machine: kubelets bring a changed file within 90 s."""
+SETTLES_SECONDS: Final = 40.0
+"""The range over which writes count here, and the receiver's delay."""
 RESOLVES_SECONDS: Final = 420.0
 """Ranges of the rules have to pass, and pods that crashed are started again with growing delay."""
 
@@ -44,6 +46,8 @@ class Fault:
 def play(watched: Monitoring, faults: Sequence[Fault], tiers: Mapping[str, Tier]) -> None:
     """All faults side by side until each alert has reached the receiver, then all repairs until
     each is resolved. A row for each alert."""
+    # What a bring-up writes tells of itself for a while: such an alert is not the fault's.
+    time.sleep(SETTLES_SECONDS)
     eventually(
         lambda: not _firing(watched, faults, tiers),
         seconds=RESOLVES_SECONDS,

@@ -64,14 +64,12 @@ def _reasons(body: Mapping[str, Any]) -> Iterator[str]:
         yield from _unless_true(conditions, kind)
     if (body.get("spec") or {}).get("paused"):
         yield reasons.PAUSED
-    warm = find(conditions, reasons.WARM)
+    warm = find(conditions, reasons.WARM).get("reason")
     enforces = ((body.get("spec") or {}).get("admission") or {}).get("mode") == "Enforce"
     # Where nothing is limited, there is nothing to do about hits that come back.
-    if warm.get("reason") in (
-        (reasons.STORM, reasons.RECOVERING) if enforces else (reasons.STORM,)
-    ):
+    if warm == reasons.STORM or (enforces and warm == reasons.RECOVERING):
         yield from _unless_true(conditions, reasons.ADMISSION_ENFORCED)
-        yield str(warm["reason"])
+        yield str(warm)
     findings = status.get("findings", ())
     yield from _of_severity(findings, Severity.ERROR)
     earning = find(conditions, reasons.EARNING_ITS_KEEP)

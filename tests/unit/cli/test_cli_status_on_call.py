@@ -303,3 +303,25 @@ def test_a_kubeconfig_that_is_none_is_one_line(tmp_path: Path, text: bytes) -> N
     said = one_line(kvtier("status", "--kubeconfig", file))
     assert said.startswith(f"kubeconfig {file}: ")
     assert said.endswith("; name a kubeconfig and one of its contexts")
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"), [("Enforce", "Recovering"), ("Observe", "ChunksUneven")]
+)
+def test_hits_that_come_back_are_waited_for_where_something_is_limited(
+    mode: str, reason: str
+) -> None:
+    finding = {"reason": "ChunksUneven", "severity": "Warning", "message": "1.8"}
+    body = tier(conditions=[condition("Warm", "False", "Recovering")], findings=[finding])
+    body["spec"]["admission"] = {"mode": mode}
+    assert next_step(body, active=True).reason == reason
+
+
+def test_a_record_that_is_lost_is_no_spec_that_is_refused(kubeconfig: NewConfig) -> None:
+    lost = condition("SpecValid", "False", "RecordUnreadable", "its Secrets are gone")
+    pays = condition("EarningItsKeep", "True", "Pays", "old")
+    shown = kvtier(
+        "status", "chat", "--kubeconfig", kubeconfig(tier(conditions=[pays, lost]))
+    ).stdout.decode()
+    assert "\nThe tier's record cannot be read: verdict, figures and other findings are of" in shown
+    assert "The spec is refused" not in shown

@@ -242,6 +242,15 @@ async def test_what_is_no_answer_is_one_line(
     assert url in str(refused.value)
 
 
+async def test_a_password_in_the_url_is_not_shown_again() -> None:
+    with pytest.raises(alerts.NoAlerts) as refused:
+        await alerts.read(alerts.prometheus("http://me:mine@127.0.0.1:1"), namespace="", tier="")
+    assert "Prometheus: http://127.0.0.1:1 cannot be read" in str(refused.value)
+    assert "mine" not in str(refused.value)
+    said = one_line(kvtier("watch", "--prometheus", "me:mine@prometheus:9090"))
+    assert said == "--prometheus: it is no URL; write one such as http://127.0.0.1:9090"
+
+
 async def test_a_server_that_is_not_there_is_one_line() -> None:
     with pytest.raises(alerts.NoAlerts) as refused:
         await alerts.read(alerts.alertmanager("http://127.0.0.1:1"), namespace="", tier="")

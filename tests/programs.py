@@ -1,10 +1,11 @@
-"""Programs and files of other projects: where they are, fetched by the machine's Go, built once."""
+"""Programs and files of other projects: where they are, fetched and built once, and ended."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FETCH_SECONDS = 110
@@ -62,6 +63,18 @@ def go_program(name: str, *, module: str, checksum: str, tags: str = "", given: 
             raise CannotStart(f"{name} does not build: {' '.join(done.stderr.split())}")
         half.rename(built)
     return built
+
+
+def end(process: "subprocess.Popen[Any]", *, seconds: float = 20.0) -> bool:
+    """Have it end by SIGTERM, and kill it if it has not in time; whether it had."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+    return True
 
 
 def _go(

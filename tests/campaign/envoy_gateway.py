@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "apiserver"))
 from apiserver_process import ApiServer
 from gateway_kinds import ENVOY_GATEWAY, ENVOY_GATEWAY_SUM, GENERATED, gateway_api
 
-from programs import go_module, go_program
+from programs import end, go_module, go_program
 
 BINARY = "KVTIER_ENVOY_GATEWAY"
 """Environment variable: a built envoy-gateway. Without it one is built into the cache, once."""
@@ -165,12 +165,7 @@ def envoy_gateway(server: ApiServer, directory: Path) -> Iterator[Path]:
     try:
         yield log
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 class Server:

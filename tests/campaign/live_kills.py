@@ -32,7 +32,7 @@ from livecluster.api import Object, is_ready
 from livecluster.cluster import LiveCluster
 from livecluster.tier import CHILD_KINDS, READY_SECONDS, Tier
 from livecluster.waiting import eventually
-from programs import CHECKOUT
+from programs import CHECKOUT, end
 
 LAUNCHER = Path(__file__).parent / "struck_controller.py"
 NAME = "chat"
@@ -134,12 +134,7 @@ class Ground:
             eventually(started.is_watching, seconds=READY_SECONDS, what="the controller watches")
             yield started
         finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
     def objects(self) -> list[Object]:
         """The tier, if there is one, and everything of kvtier's in the namespace."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from livecluster import restricted
 from livecluster.api import is_ready
 from livecluster.cluster import LiveCluster
 from livecluster.waiting import eventually
@@ -48,20 +49,12 @@ class Caller:
                 "requests": {"cpu": "10m", "memory": "32Mi"},
                 "limits": {"cpu": "500m", "memory": "64Mi"},
             },
-            "securityContext": {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            },
+            "securityContext": restricted.CONTAINER,
         }
         spec = {
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 0,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": restricted.POD,
             "containers": [container],
             **({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}),
         }

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from programs import CHECKOUT
+from programs import CHECKOUT, end
 
 SAMPLE: Final = CHECKOUT / "deploy" / "samples" / "gateways" / "envoy-ext-authz.yaml"
 LIMITER_PORT: Final = 8080
@@ -97,12 +97,7 @@ def gateway(
         _wait(process, port, log)
         yield found
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, seconds=10)
 
 
 def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:

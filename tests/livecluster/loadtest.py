@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from livecluster import restricted
 from livecluster.api import Object
 from livecluster.callers import IMAGE
 from livecluster.tier import Tier
@@ -122,11 +123,7 @@ def _pod(arguments: tuple[str, ...], *, seconds: float, secret: str) -> Object:
             "requests": {"cpu": "50m", "memory": "64Mi"},
             "limits": {"cpu": "1", "memory": "256Mi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": restricted.CONTAINER,
         "volumeMounts": [{"name": "kvtier", "mountPath": SECRET_DIR, "readOnly": True}],
     }
     return {
@@ -137,13 +134,7 @@ def _pod(arguments: tuple[str, ...], *, seconds: float, secret: str) -> Object:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 5,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "runAsGroup": 65532,
-                "fsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": restricted.POD,
             "containers": [container],
             "volumes": [{"name": "kvtier", "secret": {"secretName": secret, "defaultMode": 0o440}}],
         },

@@ -7,7 +7,6 @@ the pods of one namespace and at nothing else. Its rules are the chart's; only t
 import json
 import re
 import shutil
-import signal
 import subprocess
 import time
 import urllib.error
@@ -29,6 +28,7 @@ from livecluster.discovery import Account, Find, http_sd, kubernetes_sd, name_of
 from livecluster.installation import CHART, NAMESPACE, RELEASE
 from livecluster.serving import Quiet, serving
 from livecluster.waiting import eventually
+from programs import end
 
 RULES: Final = CHART / "rules" / "kvtier.yaml"
 ACCOUNT: Final = "test-prometheus"
@@ -337,12 +337,7 @@ def _running(program: str, *arguments: str, log: Path, ready: str) -> Iterator[N
         assert process.poll() is None, f"{program} ended: {log.read_text()[-2000:]}"
         yield
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 def _answers(url: str) -> bool:

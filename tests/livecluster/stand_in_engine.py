@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from livecluster import restricted
 from livecluster.api import Object, is_ready
 from livecluster.callers import IMAGE, LISTEN
 from livecluster.tier import Tier
@@ -40,11 +41,7 @@ def engine_pod(tier: Tier, *, arguments: Sequence[str] | None, secret: str = "")
             "requests": {"cpu": "10m", "memory": "32Mi"},
             "limits": {"cpu": "500m", "memory": "64Mi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": restricted.CONTAINER,
         "volumeMounts": mounts,
     }
     pod = {
@@ -58,13 +55,7 @@ def engine_pod(tier: Tier, *, arguments: Sequence[str] | None, secret: str = "")
         "spec": {
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 0,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "runAsGroup": 65532,
-                "fsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": restricted.POD,
             "volumes": volumes,
             "containers": [container],
         },

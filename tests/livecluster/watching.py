@@ -9,6 +9,7 @@ from pathlib import Path
 from livecluster.api import Object
 from livecluster.cluster import KVTIER
 from livecluster.tier import Tier
+from programs import end
 
 Told = Callable[[], list[Object]]
 
@@ -23,10 +24,4 @@ def watching(tier: Tier, file: Path, *flags: str) -> Iterator[Told]:
         # What is half written has no end of line yet.
         yield lambda: [json.loads(line) for line in file.read_text().split("\n")[:-1]]
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
+        assert end(process), "kvtier watch does not end by SIGTERM"
